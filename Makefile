@@ -4,18 +4,19 @@ PYTHON_IN_VENV = .venv/bin/python
 # Tests that share something costly name it as their group, and run in one process.
 PYTEST = $(PYTHON_IN_VENV) -m pytest -n 2 --dist loadgroup
 
-.PHONY: help setup setup-run run test test-full trust test-kit bench lint types docs screenshots dist lock clean
+.PHONY: help setup setup-run run test test-full trust test-kit bench lint types docs screenshots page-screenshots dist lock clean
 
 help:
 	@echo 'make run        serve the Hermes homes of this host, or a demo home if it has none'
 	@echo 'make test       all tests (installs what they need when run as root on Debian)'
 	@echo 'make test-full  the same, and the figures at full size'
 	@echo 'make trust      the long campaign: 50,000 steps, 1,000 of real processes; harm table (hours)'
-	@echo 'make bench      benchmarks against their peers'
+	@echo 'make bench      benchmarks against their peers; writes docs/performance.md'
 	@echo 'make lint       ruff check, ruff format --check'
 	@echo 'make types      mypy --strict'
 	@echo 'make docs       regenerate the generated pages'
 	@echo 'make screenshots  pictures of the dashboards, in docs/images'
+	@echo 'make page-screenshots  pictures of the agent'"'"'s own pages, in docs/images'
 	@echo 'make dist       wheel, source archive and Debian package, in dist/'
 	@echo 'make lock       choose the versions that image and package are made with anew'
 	@echo 'make setup      only the virtual environment, in .venv'
@@ -51,7 +52,7 @@ trust: test-kit
 	$(PYTEST) --timeout 3600 tests/stories tests/reaper/test_verdict_processes.py
 
 bench: test-kit
-	$(PYTHON_IN_VENV) -m benchmarks $(ARGS)
+	$(PYTHON_IN_VENV) -m benchmarks --publish $(ARGS)
 
 lint: setup
 	.venv/bin/ruff check .
@@ -79,6 +80,11 @@ docs: setup
 # The dashboards as Grafana draws them, in docs/images; brings a browser and Grafana's frontend.
 screenshots: test-kit
 	@scripts/render-dashboards.sh pictures
+
+# The agent's own pages as a browser draws them, in docs/images.
+page-screenshots: test-kit
+	@scripts/test-packages.sh full
+	$(PYTHON_IN_VENV) -m tests.web.pages.pictures
 
 dist: setup
 	rm -rf dist

@@ -6,6 +6,7 @@ ExporterError                one clear line for the operator; never a traceback
 ├── PartlyDoneError          some homes could not be read    → exit 3
 ├── InterruptedRunError      a person ended it at once       → exit 130
 ├── StateError               the agent's own state directory → exit 1
+│   └── StateUsedError       another agent uses it
 ├── HomeError                one home cannot be read; the others go on
 │   ├── DatabaseError        its state.db; `Trouble` says why
 │   ├── GitError             one of its repositories (exporter.hermes.git): refused or failed
@@ -55,6 +56,10 @@ class InterruptedRunError(ExporterError):
 
 class StateError(ExporterError):
     """The state directory cannot be used."""
+
+
+class StateUsedError(StateError):
+    """Another agent uses the state directory."""
 
 
 class HomeError(ExporterError):

@@ -154,6 +154,8 @@ class SessionSummary(Struct, frozen=True):
     written_after_end: Annotated[dict[Word, Count], Meta(max_length=64)]
     unreadable: Count = 0
     """Rows that no figure includes: their id cannot identify a session."""
+    open_left_out: Count = 0
+    """Open sessions above `limits.open_sessions_per_home`: counted, but neither read nor judged."""
     marathon_limit: Count = 0
     """Messages above which a session is over the limit."""
 
@@ -180,7 +182,7 @@ class Hold(StrEnum):
     """An operator undid its reap."""
 
 
-class OpenSession(Struct, frozen=True):
+class OpenSession(Struct, frozen=True, gc=False):
     """One session with `ended_at IS NULL`."""
 
     id: SessionId
@@ -324,7 +326,6 @@ class MatchedFiles(Struct, frozen=True):
 class Snapshot(Struct, frozen=True):
     """One home at one moment, without the sessions themselves: these follow in pages."""
 
-    scanned_at: Timestamp
     trouble: Trouble
     detail: Text
     """One line for the log: cause and path, never content."""
@@ -333,12 +334,10 @@ class Snapshot(Struct, frozen=True):
     sessions: SessionSummary | None
     disk: DiskReport
     routing_readable: bool
-    routed: Count
     hermes_version: Word | None
     cron_ticker_at: Timestamp | None
     kanban: Annotated[list[KanbanClaim], Meta(max_length=512)] | None
     message_watermark: int
     """The highest message id that this scan has counted."""
-    missing_columns: Annotated[list[Word], Meta(max_length=32)] = []
     matched_files: Annotated[dict[Word, MatchedFiles], Meta(max_length=256)] = {}
     """By pattern. A pattern that could not be matched completely is missing."""

@@ -35,7 +35,7 @@ if [ -n "$missing" ]; then
     export DEBIAN_FRONTEND=noninteractive
     apt-get -qq update
     # shellcheck disable=SC2086  # one word per package
-    apt-get -qq -o DPkg::Lock::Timeout=300 install --no-install-recommends -y $missing fonts-dejavu-core >/dev/null
+    apt-get -qq -o DPkg::Lock::Timeout=300 install --no-install-recommends -y $missing fonts-dejavu-core fonts-inter >/dev/null
 fi
 
 if ! node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' 2>/dev/null; then

@@ -3,7 +3,7 @@
 # `test-packages.sh full` adds those of the tests at full size.
 set -eu
 
-# program : Debian package
+# program or file : Debian package
 programs='
 prometheus:prometheus
 promtool:prometheus
@@ -27,13 +27,17 @@ for_full='
 dockerd:docker.io
 debootstrap:debootstrap
 victoria-metrics:victoria-metrics
+chromium:chromium
+chromedriver:chromium-driver
+/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf:fonts-dejavu-core
+npm:npm
 '
 [ "${1:-}" != full ] || programs=$programs$for_full
 PATH=$PATH:/usr/sbin:/sbin
 
 missing_packages() {
     for pair in $programs; do
-        command -v "${pair%%:*}" >/dev/null || echo "${pair##*:}"
+        command -v "${pair%%:*}" >/dev/null || [ -f "${pair%%:*}" ] || echo "${pair##*:}"
     done | sort -u | tr '\n' ' '
 }
 

@@ -9,6 +9,8 @@ from collections.abc import Callable, Generator, Iterator
 import hypothesis
 import pytest
 
+from tests.real.stub_model import StubModel, stub_model
+
 NO_SKIPS = "HERMES_EXPORTER_NO_SKIPS"
 """Set to 1 (as CI does): a test that is skipped or expected to fail is a failure."""
 
@@ -24,6 +26,13 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("steady")
+
+
+@pytest.fixture
+def model() -> Iterator[StubModel]:
+    """A model's provider that answers as the test wants."""
+    with stub_model() as running:
+        yield running
 
 
 @pytest.fixture

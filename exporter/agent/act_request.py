@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from exporter.config.mode import Mode
 from exporter.config.settings import HomeSettings
 from exporter.discovery.homes import Home
 from exporter.evidence.models import HomeEvidence
@@ -49,6 +50,7 @@ def reap_request(
         openers=KnownOpeners.of(evidence),
         run=run,
         end_reason=own.reaper.end_reason,
+        enforcing=own.reaper.mode is Mode.ENFORCE or by_hand,
         lock_budget_seconds=own.prune.lock_budget_seconds,
         undoable_seconds=own.prune.trash.keep_seconds,
         processes=tuple(

@@ -30,13 +30,12 @@ from exporter.evidence.models import HomeEvidence
 from exporter.evidence.openers import KnownOpeners
 from exporter.pruner.decide.thresholds import Pressure, note_done
 from exporter.pruner.models import PruneMemory
-from exporter.pruner.requests import PrunePlanRequest, PrunePlanResult
+from exporter.pruner.requests import PrunePlanRequest, PrunePlanResult, UpkeepRequest
 from exporter.runs.models import Capped, Frees, Outcome, RunOutcome
 from exporter.snapshot import Trouble
 from exporter.workers import protocol
 from exporter.workers.pool import Pool
 from exporter.workers.process import Worker
-from exporter.workers.protocol import UpkeepRequest
 
 _NOTHING: Final = ""
 _CLEAN_UP_CHECK_SECONDS: Final = 60.0
@@ -131,6 +130,7 @@ class AutomaticPruner:
             own.reaper.end_reason,
             by_pressure=not by_age,
             disk_share=disk_share(state, homes),
+            sessions_max=settings.limits.sessions_per_home,
         )
 
     def act(self, state: HomeState, settings: Settings) -> None:
@@ -365,7 +365,6 @@ class AutomaticPruner:
                 home=state.home.label,
                 items=capped.items,
                 bytes=capped.bytes,
-                too_large=capped.too_large,
                 caps=",".join(capped.caps),
             )
 

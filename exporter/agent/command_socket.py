@@ -1,8 +1,11 @@
 """The Unix socket on which commands ask a running agent.
 
-Every user of the host may connect. The kernel says who it is (SO_PEERCRED): root sees all homes, a
-user the homes of that user. A connection carries one question; the number of connections, their
-size and their time are limited for each user.
+Every user of the host may connect. The kernel says who it is (SO_PEERCRED): root sees and acts on
+all homes, a user on the homes of that user. A connection carries one question; the number of
+connections, of runs, their size and their time are limited for each user.
+
+If a command goes away while the agent acts for it, its run is stopped at the next safe point, as it
+is without an agent when the terminal is closed.
 """
 
 from __future__ import annotations
@@ -13,15 +16,31 @@ import os
 import socket
 import stat
 import sys
+import time
 from collections import Counter
-from collections.abc import Callable
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Annotated, Any, Final, Protocol, TypeVar
 
 import msgspec
+from msgspec import Meta, Struct
 
 from exporter import __version__, logs
+from exporter.agent.command_runs import Caller
+from exporter.agent.manual_prune import PruneCommand
+from exporter.agent.manual_reap import ReapCommand
 from exporter.agent.memory_service import MemoryService, UnwatchedError
-from exporter.agent.socket_messages import LENGTH, REQUEST_BYTES_MAX, Question, Reply, peer_uid
+from exporter.agent.run_messages import CANCEL, GO, RunMessage, RunProgress, RunWaits
+from exporter.agent.service import HostService
+from exporter.agent.socket_messages import (
+    LENGTH,
+    REQUEST_BYTES_MAX,
+    Question,
+    Reply,
+    frame,
+    peer_uid,
+)
+from exporter.discovery.homes import Home
 from exporter.errors import ExporterError, UsageError, error_location
 from exporter.web.queries import QueryError
 
@@ -29,7 +48,15 @@ _CONNECTIONS_MAX: Final = 128
 _CONNECTIONS_PER_USER: Final = 16
 _READ_SECONDS: Final = 5.0
 _ANSWER_SECONDS: Final = 60.0
+_TREND_SECONDS: Final = 86_400.0
+_DRAIN_SECONDS: Final = 2.0
+_SIGN_OF_LIFE_SECONDS: Final = 5.0
+_UNREAD_BYTES_MAX: Final = 64 * 1024
+_KINDS: Final = ((UnwatchedError, "unwatched"), (QueryError, "busy"), (UsageError, "usage"))
 _CLIENT_ERRORS: Final = (OSError, TimeoutError, EOFError, msgspec.MsgspecError, ValueError)
+
+T = TypeVar("T")
+Work = Callable[[HostService, Caller], Any]
 
 log = logs.get("socket")
 
@@ -49,8 +76,25 @@ class AgentMemory(Protocol):
     async def next_scan(self) -> None:
         """Scan now, and return when that is done."""
 
+    async def trends_of(self, homes: Sequence[Home], since: float = 0.0) -> dict[str, Any]:
+        """Return how the figures of these homes have moved."""
+
     def seen_at(self) -> float:
         """Return when the last scan ended."""
+
+    def homes(self, uid: int, paths: Sequence[str]) -> list[Home]:
+        """Return the homes that this user may act on; raise UnwatchedError if there are none."""
+
+    def start(
+        self, uid: int, homes: Sequence[Home], caller: Caller, work: Callable[[HostService], T]
+    ) -> Future[T]:
+        """Act for a command, in a thread of its own; raise ExporterError if that is too much."""
+
+    def abandon(self, caller: Caller) -> None:
+        """The command is gone."""
+
+    def scan_soon(self) -> None:
+        """Scan now, so that the next command sees what this one did."""
 
 
 class CommandSocket:
@@ -61,6 +105,7 @@ class CommandSocket:
         self._memory = memory
         self._users: Counter[int] = Counter()
         self._server: asyncio.Server | None = None
+        self._open: set[asyncio.Task[Any] | None] = set()
         self._identity: tuple[int, int] | None = None
 
     async def listen(self, listener: socket.socket) -> None:
@@ -81,7 +126,19 @@ class CommandSocket:
         except OSError:
             pass  # it was removed already
 
+    async def drain(self) -> None:
+        """Wait for the last answers, of runs that were stopped."""
+        if waiting := {task for task in self._open if task is not None}:
+            await asyncio.wait(waiting, timeout=_DRAIN_SECONDS)
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open.add(task := asyncio.current_task())
+        try:
+            await self._serve_one(reader, writer)
+        finally:
+            self._open.discard(task)
+
+    async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         uid = peer_uid(writer.get_extra_info("socket"))
         try:
             if uid is None or not self._has_place(uid):
@@ -90,10 +147,16 @@ class CommandSocket:
             try:
                 async with asyncio.timeout(_READ_SECONDS):
                     question = await _read(reader)
+                if question.version != __version__:
+                    answer = frame(_other_version(question))
+                elif question.command in RUNS:
+                    answer = await self._act(uid, question, reader, writer)
+                else:
+                    async with asyncio.timeout(_ANSWER_SECONDS):
+                        reply = await self._answer(uid, question)
+                        answer = await asyncio.to_thread(frame, reply)  # it may be long
                 async with asyncio.timeout(_ANSWER_SECONDS):
-                    reply = await self._answer(uid, question)
-                    body = msgspec.json.encode(reply)
-                    writer.write(LENGTH.pack(len(body)) + body)
+                    writer.write(answer)
                     await writer.drain()
             finally:
                 self._users[uid] -= 1
@@ -110,25 +173,63 @@ class CommandSocket:
         return self._users.total() < _CONNECTIONS_MAX and self._users[uid] < _CONNECTIONS_PER_USER
 
     async def _answer(self, uid: int, question: Question) -> Reply:
-        if question.version != __version__:
-            why = f"the agent is version {__version__}, this command is {question.version}"
-            return _reply("version", f"{why}: restart the agent")
         try:
             if question.fresh:
                 await self._memory.next_scan()
             seen_at = self._memory.seen_at()
-            if not seen_at:
-                return _reply("busy", "the first scan is under way")
             result = await self._result(uid, question)
-        except UnwatchedError as error:
-            return _reply("unwatched", str(error))
-        except QueryError as error:
-            return _reply("busy", str(error))
-        except UsageError as error:
-            return _reply("usage", str(error))
-        except ExporterError as error:
-            return _reply("failed", str(error))
+        except (ExporterError, QueryError) as error:
+            return _refusal(error)
         return Reply(__version__, result=result, seen_at=seen_at)
+
+    async def _act(
+        self,
+        uid: int,
+        question: Question,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> bytes:
+        """Do what a command asks for, and return the reply as it is sent."""
+        work, loop = RUNS[question.command](question.arguments), asyncio.get_running_loop()
+
+        def send(message: RunMessage) -> None:
+            loop.call_soon_threadsafe(_send, writer, message)
+
+        def run(service: HostService) -> bytes:
+            return frame(Reply(__version__, result=work(service, caller), seen_at=time.time()))
+
+        caller = Caller(send)
+        heeding = asyncio.create_task(self._heed(reader, caller))
+        try:
+            homes = self._memory.homes(uid, question.homes)
+            future = asyncio.wrap_future(self._memory.start(uid, homes, caller, run))
+            log.info("command", command=question.command, uid=uid, homes=len(homes))
+            while not (await asyncio.wait((future,), timeout=_SIGN_OF_LIFE_SECONDS))[0]:
+                _send(writer, RunWaits())
+            return future.result()
+        except (ExporterError, QueryError) as error:
+            return frame(_refusal(error))
+        except Exception as error:  # noqa: BLE001 - a fault of ours must not end the agent
+            where = error_location(error)
+            log.error("command failed", command=question.command, error=where)
+            return frame(Reply(__version__, "failed", f"the agent failed: {where}"))
+        finally:
+            heeding.cancel()
+            if caller.has_begun:
+                self._memory.scan_soon()
+            caller.close()
+
+    async def _heed(self, reader: asyncio.StreamReader, caller: Caller) -> None:
+        """Pass on what the command says, until it is gone."""
+        try:
+            while (said := await reader.read(1)) in (GO, CANCEL):
+                if said == GO:
+                    caller.go()
+                else:
+                    caller.cancel()
+        except OSError:
+            pass  # it is gone
+        self._memory.abandon(caller)
 
     async def _result(self, uid: int, question: Question) -> Any:
         service = self._memory.service(uid, question.homes)
@@ -136,6 +237,9 @@ class CommandSocket:
         match question.command:
             case "status":
                 return await self._memory.in_memory(service.status)
+            case "trends":
+                homes = self._memory.homes(uid, question.homes)
+                return await self._memory.trends_of(homes, time.time() - _TREND_SECONDS)
             case "check":
                 return await self._memory.between_scans(service.check)  # it may ask a worker
             case "sessions":
@@ -161,8 +265,63 @@ class CommandSocket:
         raise ValueError("unknown command")
 
 
-def _reply(kind: str, error: str) -> Reply:
-    return Reply(__version__, kind, error)
+def _other_version(question: Question) -> Reply:
+    why = f"the agent is version {__version__}, this command is {question.version}"
+    return Reply(__version__, "version", f"{why}: restart the agent")
+
+
+def _refusal(error: ExporterError | QueryError) -> Reply:
+    kind = next((name for known, name in _KINDS if isinstance(error, known)), "failed")
+    exit_status = error.exit_status if isinstance(error, ExporterError) else 1
+    return Reply(__version__, kind, str(error), exit_status=exit_status)
+
+
+def _send(writer: asyncio.StreamWriter, message: RunMessage) -> None:
+    """Send a message; if the command reads nothing, leave out what only tells how far a run is."""
+    unread = writer.transport.get_write_buffer_size()
+    if unread > _UNREAD_BYTES_MAX and isinstance(message, RunWaits | RunProgress):
+        return
+    if not writer.transport.is_closing():
+        writer.write(frame(message))
+
+
+def _reap(asked: dict[str, Any]) -> Work:
+    command = msgspec.convert(asked, ReapCommand)
+    return lambda service, caller: service.reap(command, caller.acting)
+
+
+def _prune(asked: dict[str, Any]) -> Work:
+    command = msgspec.convert(asked, PruneCommand)
+    return lambda service, caller: service.prune(command, caller.progress, caller.acting)
+
+
+def _undo(asked: dict[str, Any]) -> Work:
+    run = msgspec.convert(asked, _OneRun).run
+    return lambda service, caller: service.undo(run, caller.announce, caller.acting)
+
+
+def _lost_by_purge(asked: dict[str, Any]) -> Work:
+    run = msgspec.convert(asked, _OneRun).run
+    return lambda service, _: service.lost_by_purge(run)
+
+
+def _purge(asked: dict[str, Any]) -> Work:
+    run = msgspec.convert(asked, _OneRun).run
+    return lambda service, caller: service.purge(run, caller.acting)
+
+
+class _OneRun(Struct, frozen=True):
+    run: Annotated[str, Meta(max_length=64)] | None = None
+
+
+RUNS: Final = {
+    "reap": _reap,
+    "prune": _prune,
+    "undo": _undo,
+    "lost_by_purge": _lost_by_purge,
+    "purge": _purge,
+}
+"""What the agent does for a command in a thread of its own, by the name of the command."""
 
 
 async def _read(reader: asyncio.StreamReader) -> Question:

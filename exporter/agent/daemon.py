@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final, NoReturn
 
 import apsw
@@ -22,7 +24,8 @@ from exporter.agent.host_queries import AgentQueries, ScannerQueue
 from exporter.agent.options import Options
 from exporter.agent.scan_loop import ScanLoop
 from exporter.agent.socket_messages import own_socket
-from exporter.agent.state_store import StateStore, state_lock
+from exporter.agent.state_file import StateLock, state_lock
+from exporter.agent.state_store import StateStore
 from exporter.agent.systemd import ScanDeadline, ServiceManager
 from exporter.agent.trends import TrendRecorder
 from exporter.collectors.render import MetricsRenderer
@@ -30,7 +33,7 @@ from exporter.collectors.view import HostView
 from exporter.config import paths
 from exporter.config.load import load
 from exporter.config.settings import Settings
-from exporter.errors import ExporterError, error_location
+from exporter.errors import ExporterError, StateUsedError, error_location
 from exporter.web.published import Published
 from exporter.web.response import Packed, pack
 from exporter.web.routes import Routes
@@ -41,6 +44,7 @@ from exporter.web.web_config import WebConfigFile
 _THREAD_SWITCH_SECONDS: Final = 0.00002
 """How long a scan may keep the interpreter lock while a scrape waits."""
 _SHORTEST_PAUSE_SECONDS: Final = 0.2
+_M_ARENA_MAX: Final = -8
 _EXIT_SECONDS: Final = 15.0
 """How long the agent waits for its threads at its end; well below systemd's own timeout."""
 
@@ -51,14 +55,25 @@ def serve(options: Options) -> int:
     """Run until SIGTERM or SIGINT."""
     sys.setswitchinterval(_THREAD_SWITCH_SECONDS)
     gc.freeze()  # objects loaded so far stay: no garbage collection has to visit them
+    _share_one_heap()
     file = find_config_file(options)
     settings = load(file)
-    with state_lock(options.state_dir):
+    with state_lock(options.state_dir) as lock:
         store = StateStore.open(options.state_dir)
         try:
-            return asyncio.run(_serve(options, settings, store, file))
+            return asyncio.run(_serve(options, settings, store, lock, file))
         finally:
             store.close()
+
+
+def _share_one_heap() -> None:
+    """Let all threads take memory from one heap: glibc would give each thread its own.
+
+    Python runs one thread at a time, so they would gain nothing by that.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_ARENA_MAX, 1)
 
 
 def find_config_file(options: Options) -> str | None:
@@ -74,9 +89,13 @@ def find_config_file(options: Options) -> str | None:
 
 
 async def _serve(
-    options: Options, settings: Settings, store: StateStore, config_file: str | None
+    options: Options,
+    settings: Settings,
+    store: StateStore,
+    lock: StateLock,
+    config_file: str | None,
 ) -> int:
-    return await _Agent(options, settings, store).run(config_file)
+    return await _Agent(options, settings, store, lock).run(config_file)
 
 
 def _has_ended(thread: threading.Thread) -> bool:
@@ -85,9 +104,12 @@ def _has_ended(thread: threading.Thread) -> bool:
 
 
 class _Agent:
-    def __init__(self, options: Options, settings: Settings, store: StateStore) -> None:
+    def __init__(
+        self, options: Options, settings: Settings, store: StateStore, lock: StateLock
+    ) -> None:
         self._options = options
         self._store = store
+        self._lock = lock
         self._published = Published()
         file = options.web_config_file
         self._security = WebSecurity(
@@ -106,10 +128,14 @@ class _Agent:
         self._trends = TrendRecorder(store, time.monotonic)
         self._started_at = time.time()
         self._stopping = False
+        self._exit_status = 0
+        self._end: Callable[[], object] = lambda: None
+        """Ends the agent, from any thread."""
 
     async def run(self, config_file: str | None) -> int:
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
+        self._end = partial(loop.call_soon_threadsafe, stop.set)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
         loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
@@ -148,7 +174,9 @@ class _Agent:
         ended.start()
         if not await asyncio.to_thread(_has_ended, ended):
             self._exit_without_threads()
-        return 0
+        if commands is not None:
+            await commands.drain()
+        return self._exit_status
 
     async def _listen_to_commands(self) -> CommandSocket | None:
         """Open the socket for commands; without it they scan by themselves."""
@@ -165,6 +193,7 @@ class _Agent:
         return commands
 
     def _stop(self, scanner: threading.Thread) -> None:
+        self._queries.close()
         self._loop.close()
         scanner.join()
 
@@ -189,6 +218,7 @@ class _Agent:
             self._queries.scan_begins()
             self._loop.web_config_in_use = not self._security.problem
             try:
+                self._lock.take_again_if_gone()
                 if self._store.write_anew_if_gone():
                     log.warn(
                         "state directory was deleted and is made anew",
@@ -199,6 +229,12 @@ class _Agent:
                 self._publish(view, ready=all(home.known for home in view.homes))
                 self._trends.record(view)
                 self._changes.changed("scan", "fine")
+            except StateUsedError as error:
+                # The directory was deleted, and another agent has made it anew: that one goes on.
+                log.error("ending", error=str(error))
+                self._exit_status = 1
+                self._end()
+                return
             except Exception as error:  # noqa: BLE001 - a failed scan must not end the agent
                 if not self._stopping and self._changes.changed("scan", repr(error)):
                     self._log_failed_scan(error)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Protocol
 
 import apsw
 from msgspec import structs
@@ -24,6 +25,44 @@ from exporter.discovery.inspection import Inspection
 from exporter.evidence.models import PossibleHome as ProcessCandidate
 from exporter.workers.path_probe import is_text
 from exporter.workers.path_prober import PathProber
+
+
+class HomeSource(Protocol):
+    """Says which homes there are."""
+
+    def find(
+        self,
+        settings: Settings,
+        watched: Mapping[str, Home],
+        processes: Iterable[ProcessCandidate],
+    ) -> Census: ...
+
+    def hangs(self, home: Home) -> bool: ...
+
+    def close(self) -> None: ...
+
+
+class ChosenHomes:
+    """A `HomeSource` that always finds these homes, as an agent has found them."""
+
+    def __init__(self, homes: Sequence[Home]) -> None:
+        self._census = Census(tuple(homes), ())
+
+    def find(
+        self,
+        settings: Settings,
+        watched: Mapping[str, Home],
+        processes: Iterable[ProcessCandidate],
+    ) -> Census:
+        del settings, watched, processes
+        return self._census
+
+    def hangs(self, home: Home) -> bool:
+        del home
+        return False  # one that hung when the agent looked has a problem that says so
+
+    def close(self) -> None:
+        """There is nothing to close."""
 
 
 class HomeFinder:
@@ -57,6 +96,14 @@ class HomeFinder:
         labels = self._store.labels()
         users = accounts()
         candidates = self._candidates(settings, users, processes)
+        used: set[str] = set()
+
+        def is_wanted(paths: Sequence[str], owner_name: str) -> bool:
+            entry, _ = settings.entry(paths, owner_name)
+            if entry is not None:
+                used.add(entry.selector)
+            return bool(self._named) or settings.wants(paths, owner_name)
+
         census = take_census(
             candidates,
             self._inspect,
@@ -69,12 +116,14 @@ class HomeFinder:
             own_uid=self._own_uid,
             user_names={user.uid: user.name for user in users},
             labels_by_owner=self._store.labels_by_owner(),
-            is_wanted=(lambda _paths, _owner_name: True) if self._named else settings.wants,
+            is_wanted=is_wanted,
         )
         self._resolved = {path: led for path, led in self._resolved.items() if path in self._asked}
-        homes = tuple(self._label(home, labels.get(home.path)) for home in census.homes)
+        homes = tuple(
+            _with_word(settings, self._label(home, labels.get(home.path))) for home in census.homes
+        )
         self._remember_homes(homes)
-        return Census(homes, census.refused)
+        return Census(homes, census.refused, () if self._named else _unused(settings, used))
 
     def _is_still_wanted(
         self, home: Home, settings: Settings, candidates: Iterable[HomeCandidate]
@@ -166,3 +215,20 @@ def _is_or_has(candidate: HomeCandidate, path: str) -> bool:
     """True if this is the candidate's path, or that of one of its profiles."""
     above = os.path.join(candidate.path, "profiles")
     return path == candidate.path or (candidate.profiles and os.path.dirname(path) == above)
+
+
+def _with_word(settings: Settings, home: Home) -> Home:
+    """Return the home; an entry that selects it, by pattern or user, is the operator's word too."""
+    if home.may_write or home.problem:
+        return home
+    entry, _ = settings.entry((home.named_as, home.path), home.owner_name)
+    return structs.replace(home, may_write=entry is not None)
+
+
+def _unused(settings: Settings, used: Collection[str]) -> tuple[str, ...]:
+    """Return the entries for many homes that select none; a single path is shown as a home."""
+    return tuple(
+        entry.selector
+        for entry in settings.homes
+        if entry.single_path is None and entry.selector not in used
+    )

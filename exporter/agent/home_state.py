@@ -11,6 +11,7 @@ from typing import Any
 import apsw
 
 from exporter.agent.clean_up_time import next_clean_up
+from exporter.agent.run_counters import load_counters
 from exporter.agent.session_list import SessionList
 from exporter.agent.state_store import StateStore
 from exporter.collectors.labels import AllowedValues, LabelFamily, label_value, most_used_first
@@ -37,8 +38,9 @@ Weights = defaultdict[tuple[str, ...], float]
 class HomeState:
     """One home: its last probe, its last snapshot, and the result of the last scan."""
 
-    def __init__(self, home: Home, store: StateStore) -> None:
+    def __init__(self, home: Home, store: StateStore, *, counts_usage: bool = True) -> None:
         self.home = home
+        self._counts_usage = counts_usage
         self.new_probe: Probe | None = None
         """Of the scan in progress. It is shown only when that scan is complete."""
         self.new_evidence: HomeEvidence | None = None
@@ -63,6 +65,7 @@ class HomeState:
         self._leaks: tuple[LeakCount, ...] = ()
         self._unknown: tuple[UnknownCount, ...] = ()
         self._runs = RunSummary()
+        self._run_counters = load_counters(store.run_counters(home.path))
         self._slow_start = SlowStart()
         self.reborn = False
         """True if a session that a prune deleted seems to exist again."""
@@ -102,7 +105,7 @@ class HomeState:
     def add_reply(self, part: ScanPart) -> None:
         """Store one part of a scan's reply."""
         match part:
-            case UsagePage(usage):
+            case UsagePage(usage) if self._counts_usage:
                 self._write_to_store(lambda: self._store.count(self.home.path, usage))
             case SessionsPage(items, first):
                 self._sessions.add(items, first=first)
@@ -111,9 +114,17 @@ class HomeState:
                 self._has_read = self.was_read = True
                 self.reborn = reborn
                 self._verdicts, self._leaks = tuple(verdicts), tuple(leaks)
-                self._unknown, self._runs, self._slow_start = tuple(unknown), runs, hour
+                self._unknown, self._slow_start = tuple(unknown), hour
+                self._runs = self._count_runs(runs)
                 if watched is not None:
                     self._write_to_store(lambda: self._store.keep_idleness(self.home.path, watched))
+
+    def _count_runs(self, read: RunSummary) -> RunSummary:
+        counters = self._run_counters.add(read)
+        if counters != self._run_counters:
+            self._run_counters, path = counters, self.home.path
+            self._write_to_store(lambda: self._store.keep_run_counters(path, counters.dump()))
+        return counters.shown(read)
 
     def take_probe(self) -> None:
         """Use the probe and its evidence without a read of the home."""
@@ -264,6 +275,12 @@ class HomeState:
             else None,
         )
 
+    @property
+    def has_too_many_open(self) -> bool:
+        """True if the home has more open sessions than `limits.open_sessions_per_home`."""
+        sessions = self.snapshot.sessions if self.snapshot is not None else None
+        return sessions is not None and sessions.open_left_out > 0
+
     def _blind(self) -> tuple[str, ...]:
         """Return every reason why missing evidence proves nothing."""
         reasons = list(blindness(self.probe, self.evidence)) if self.probe is not None else []
@@ -271,6 +288,8 @@ class HomeState:
             reasons.append("routing")
         if self.snapshot is not None and not self._runs.readable:
             reasons.append("run_journal")
+        if self.has_too_many_open:
+            reasons.append("open_sessions")
         if self.trouble is not Trouble.NONE:
             reasons.append("database")
         return tuple(dict.fromkeys(reasons))

@@ -16,14 +16,19 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
+from msgspec import structs
+
 from exporter.agent import run_history
-from exporter.agent.memory_service import MemoryService
+from exporter.agent.command_runs import Caller, CommandRuns
+from exporter.agent.memory_service import MemoryService, states_of
 from exporter.agent.scan_loop import ScanLoop
+from exporter.agent.service import HostService
 from exporter.agent.session_list import public_id, session_row
 from exporter.agent.state_store import StateStore
 from exporter.agent.trends import trends
 from exporter.collectors.labels import LabelFamily, label_value
 from exporter.collectors.view import HostView
+from exporter.discovery.homes import Home
 from exporter.errors import ExporterError
 from exporter.hermes.session_files import is_own_id, possible_ids
 from exporter.web.queries import QueryError
@@ -108,6 +113,7 @@ class AgentQueries:
         self._scan_ended = asyncio.Event()
         # One thread of its own: a state directory that hangs blocks these pages and nothing else.
         self._reader = ThreadPoolExecutor(1, "trends")
+        self._runs = CommandRuns(loop, state_dir)
         self._places = threading.BoundedSemaphore(_WAITING_MAX)
 
     async def session(self, session_id: str) -> dict[str, Any] | None:
@@ -119,12 +125,15 @@ class AgentQueries:
         return await self._between_scans(lambda: self._show_run(run))
 
     async def trends(self) -> dict[str, Any]:
+        return await self.trends_of([state.home for state in self._loop.states()])
+
+    async def trends_of(self, homes: Sequence[Home], since: float = 0.0) -> dict[str, Any]:
         # A semaphore: the place is given back by the reader's thread, perhaps long after the client
         # has been told that it takes too long.
         if not self._places.acquire(blocking=False):
             raise QueryError("too many questions at once; try again in a few seconds")
-        homes = [(state.home.path, state.home.label) for state in self._loop.states()]
-        work = self._reader.submit(trends, self._store, homes)
+        named = [(home.path, home.label) for home in homes]
+        work = self._reader.submit(trends, self._store, named, since)
         work.add_done_callback(lambda _: self._places.release())
         return await _in_time(work)
 
@@ -151,11 +160,39 @@ class AgentQueries:
             raise QueryError("the first scan is under way")
         return MemoryService(self._loop, self._view, self._state_dir, uid, homes)
 
+    def homes(self, uid: int, paths: Sequence[str]) -> list[Home]:
+        if self._view is None:
+            raise QueryError("the first scan is under way")
+        found = [state.home for state in states_of(self._loop, self._view, uid, paths)]
+        if uid == 0 and paths:  # the operator's word, as --home is without an agent
+            found = [structs.replace(home, may_write=not home.problem) for home in found]
+        return found
+
+    def start(
+        self, uid: int, homes: Sequence[Home], caller: Caller, work: Callable[[HostService], T]
+    ) -> Future[T]:
+        return self._runs.start(uid, homes, caller, work)
+
+    def abandon(self, caller: Caller) -> None:
+        self._runs.abandon(caller)
+
+    def scan_soon(self) -> None:
+        self._queue.wake()
+
+    def close(self) -> None:
+        """Stop what is done for commands."""
+        self._runs.close()
+
     async def in_memory(self, work: Callable[[], T]) -> T:
         return await asyncio.to_thread(work)
 
     async def between_scans(self, work: Callable[[], T]) -> T:
-        return await self._between_scans(work)
+        try:
+            return await self._between_scans(work)
+        except QueryError as error:
+            if isinstance(error.__cause__, ExporterError):  # a command tells it as its own
+                raise error.__cause__ from None
+            raise
 
     async def next_scan(self) -> None:
         wanted = self._began + 1  # one that is under way may have read a home already

@@ -7,18 +7,19 @@ from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from exporter.agent.act_request import prune_request
 from exporter.agent.healing import heal_first
 from exporter.agent.home_state import HomeState
-from exporter.agent.manual_run import OnProgress, PlannedHome
+from exporter.agent.manual_run import NO_DATABASE, OnProgress, PlannedHome, has_no_database
 from exporter.agent.run_result import RunResult
 from exporter.agent.saved_plans import SavedPlan
 from exporter.agent.scan_loop import ScanLoop
 from exporter.collectors.view import HostView
 from exporter.config.settings import Settings
 from exporter.discovery.homes import Home
+from exporter.errors import UsageError
 from exporter.pruner.models import PruneMemory, PrunePlan
 from exporter.pruner.requests import PrunePlanRequest
 from exporter.runs.models import Action, Filter
@@ -37,6 +38,19 @@ class PruneCommand(Struct, frozen=True):
     by_pressure: bool = False
     execute: bool = False
     plan_hash: str | None = None
+
+    def check(self) -> None:
+        """Raise UsageError if options are combined that a person must not combine."""
+        given = self.filter_by
+        age = given.older_than_seconds
+        if age is not None and not given.policies:
+            raise UsageError("--older-than narrows a policy: name it with --policy")
+        if age is not None and not 0 < age < float("inf"):
+            raise UsageError("--older-than must be greater than 0")
+        if given.unproven and given.policies != ("orphan_files",):
+            raise UsageError(
+                "--unproven takes last copies: name `--policy orphan_files` alone with it"
+            )
 
     def after(self, saved: SavedPlan | None) -> PruneCommand:
         """Return this command, with the saved plan's options for those not given again.
@@ -87,6 +101,8 @@ class ManualPrune:
 
     def plan_of(self, state: HomeState) -> PrunePlan | None:
         planned = state.plans.prune
+        if planned is not None and planned.plan.blocked and has_no_database(state):
+            return structs.replace(planned.plan, blocked="no_database", why=NO_DATABASE)
         return planned.plan if planned is not None else None
 
     def digest(self, action: Action[Any]) -> str:
@@ -105,7 +121,8 @@ class ManualPrune:
         del view
         for each in plans:
             if each.plan.blocked:
-                yield f"{escape_control(each.state.home.label)} is blocked: {each.plan.why}"
+                verb = ":" if has_no_database(each.state) else " is blocked:"
+                yield f"{escape_control(each.state.home.label)}{verb} {each.plan.why}"
         held = sum(
             kept.items for each in plans for kept in each.plan.protected if kept.rule == "restored"
         )
@@ -117,7 +134,7 @@ class ManualPrune:
 
     def could_not_see(self, plans: Sequence[PlannedHome], view: HostView) -> bool:
         del view
-        return any(each.plan.blocked for each in plans)
+        return any(each.plan.blocked and not has_no_database(each.state) for each in plans)
 
     def heal_first(self, loop: ScanLoop) -> None:
         heal_first(loop, self._settings)

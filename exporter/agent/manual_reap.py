@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from exporter import logs
 from exporter.agent.act_request import reap_request
 from exporter.agent.healing import heal_first
 from exporter.agent.home_state import HomeState
-from exporter.agent.manual_run import OnProgress, PlannedHome
+from exporter.agent.manual_run import NO_DATABASE, OnProgress, PlannedHome, has_no_database
 from exporter.agent.run_result import RunResult
+from exporter.agent.saved_plans import SavedPlan
 from exporter.agent.scan_loop import ScanLoop
 from exporter.collectors.view import HostView
 from exporter.config.settings import Settings
@@ -20,12 +21,30 @@ from exporter.reaper.models import Verdict
 from exporter.reaper.plan import ReapLimits, ReapPlan, ReapPlanRequest, digest, hash_of
 from exporter.runs.models import Action, Filter
 from exporter.snapshot import Hold
-from exporter.text import counted, escape_control, format_count, join_words
+from exporter.text import counted, escape_control, format_age, format_count, join_words
 from exporter.workers import protocol
 from exporter.workers.cancellation import Cancellation
 from exporter.workers.protocol import Want
 
 log = logs.get("reap")
+
+
+class ReapCommand(Struct, frozen=True):
+    """What the command line asked for."""
+
+    sources: tuple[str, ...] = ()
+    execute: bool = False
+    plan_hash: str | None = None
+    presume: bool = False
+    """Idle time by Hermes's own timestamps counts as if an agent had watched it."""
+    include_undone: bool = False
+    """Sessions that an undo opened again are not held for that."""
+
+    def after(self, saved: SavedPlan | None) -> ReapCommand:
+        """Return this command, with the saved plan's options for those not given again."""
+        if saved is None or not saved.filter_by.include_undone:
+            return self
+        return structs.replace(self, include_undone=True)
 
 
 class ManualReap:
@@ -34,11 +53,9 @@ class ManualReap:
     name = "reap"
     by_pressure = False
 
-    def __init__(
-        self, settings: Settings, sources: Sequence[str], *, include_undone: bool = False
-    ) -> None:
+    def __init__(self, settings: Settings, command: ReapCommand) -> None:
         self._settings = settings
-        self.filter_by = Filter(sources=tuple(sources), include_undone=include_undone)
+        self.filter_by = Filter(sources=command.sources, include_undone=command.include_undone)
 
     def want(self, state: HomeState) -> Want:
         limits = ReapLimits.of(self._settings.for_home(state.home).reaper)
@@ -56,8 +73,11 @@ class ManualReap:
     def notes(self, plans: Sequence[PlannedHome], view: HostView) -> Iterator[str]:
         yield from _never_reaped(self.filter_by.sources, plans)
         yield from _slow_start(plans, view)
+        yield from _active_lately(self.filter_by.sources, plans)
 
     def in_the_way(self, plans: Sequence[PlannedHome], view: HostView) -> Iterator[str]:
+        if plans and all(has_no_database(each.state) for each in plans):
+            yield NO_DATABASE
         yield from _not_judged(self.filter_by.sources, plans, view)
         yield from _given_back(self.filter_by.sources, plans)
 
@@ -124,6 +144,33 @@ def _slow_start(plans: Sequence[PlannedHome], view: HostView) -> Iterator[str]:
                 f"{home.label}: the agent ends them by itself; {format_count(waiting)} wait for "
                 f"slow start: {format_count(limit.sessions)} in this hour"
             )
+
+
+def _active_lately(sources: Sequence[str], plans: Sequence[PlannedHome]) -> Iterator[str]:
+    """Yield a line if nothing is dead, and only recent activity speaks for some sessions.
+
+    A person who has just seen a chat being killed looks for it.
+    """
+    if any(each.plan.actions for each in plans):
+        return
+    lately = [
+        each.own.reaper.min_idle_seconds
+        for each in plans
+        for row in each.state.session_rows(public=False)
+        if row["verdict"] == Verdict.LIVE
+        and {sign["kind"] for sign in row["evidence"] if sign["says"] == Verdict.LIVE} == _ACTIVITY
+        and row["source"] in (sources or each.own.reaper.sources)
+    ]
+    if lately:
+        age = format_age(max(lately))
+        were = "session was" if len(lately) == 1 else "sessions were"
+        yield (
+            f"{format_count(len(lately))} {were} active less than {age} ago (reaper.min_idle); one "
+            "that was killed is dead after that time"
+        )
+
+
+_ACTIVITY: Final = {"activity"}
 
 
 def _never_reaped(sources: Sequence[str], plans: Sequence[PlannedHome]) -> Iterator[str]:

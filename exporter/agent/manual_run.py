@@ -32,14 +32,17 @@ ONLY_OBSERVED: Final = "a home of root is only observed unless it is named, e.g.
 OnProgress = Callable[[str, int, int], None]
 """Called with the label of a home, and how many of its actions are finished, of how many."""
 
-Acting = Callable[[], AbstractContextManager[Cancellation | None]]
-"""Entered while a run goes on: signals then ask it to stop, instead of ending the command."""
+Acting = Callable[[str], AbstractContextManager[Cancellation | None]]
+"""Entered with the id of a run while it goes on: signals then ask it to stop, instead of ending the
+command.
+"""
 
 log = logs.get("run")
 
 
-def uninterrupted() -> AbstractContextManager[None]:
+def uninterrupted(run: str) -> AbstractContextManager[None]:
     """An `Acting` for callers that never stop a run."""
+    del run
     return nullcontext()
 
 
@@ -104,6 +107,14 @@ def load_plan(kind: str, state_dir: str, plan_hash: str | None) -> SavedPlan | N
     return saved_plans.load(state_dir, kind, plan_hash) if plan_hash else None
 
 
+NO_DATABASE: Final = "there is no state.db; Hermes has not run here yet"
+
+
+def has_no_database(state: HomeState) -> bool:
+    """True if a home was read and has none; then no session and no routing is known of it."""
+    return state.snapshot is not None and not state.snapshot.database_present
+
+
 def plan(kind: ManualRun, loop: ScanLoop, view: HostView, saved: SavedPlan | None) -> RunResult:
     """Return the plans of all homes that this scan read.
 
@@ -117,7 +128,6 @@ def plan(kind: ManualRun, loop: ScanLoop, view: HostView, saved: SavedPlan | Non
     result = RunResult(
         saved.hash if saved is not None else kind.hash(plans),
         saved.created_at if saved is not None else time.time(),
-        [_row(each.state.home.label, action) for each in plans for action in each.actions],
     )
     result.plans, result.unread, result.kind = plans, unread, kind.name
     if saved is not None:
@@ -125,7 +135,7 @@ def plan(kind: ManualRun, loop: ScanLoop, view: HostView, saved: SavedPlan | Non
     result.notes += unknown_sources(kind.filter_by.sources, (e.state.snapshot for e in plans))
     result.notes += kind.notes(plans, view)
     in_the_way = list(kind.in_the_way(plans, view))
-    if result.actions:
+    if items:
         result.notes += in_the_way
     else:
         result.in_the_way = "; ".join(in_the_way)
@@ -162,7 +172,7 @@ def execute(
     run = new_run_id(time.time())
     result.executed = True
     try:
-        with acting() as cancellation:
+        with acting(run) as cancellation:
             _execute(kind, loop, run, result, progress, cancellation)
     except KeyboardInterrupt:
         raise InterruptedRunError(
@@ -237,20 +247,6 @@ def unfinished_run_notes(loop: ScanLoop) -> Iterator[str]:
                 "the next command that acts settles it first"
             )
             yield what
-
-
-def _row(label: str, action: Action[Any]) -> dict[str, Any]:
-    """Return an action as `--json` prints it."""
-    return {
-        "action": action.kind,
-        "home": label,
-        "policy": action.policy or None,
-        "target": action.target,
-        "reason": action.reason,
-        "bytes": action.bytes,
-        # What only a prune frees, and when.
-        **({"frees": action.frees.value} if action.policy and action.frees else {}),
-    }
 
 
 def _saved_item(kind: ManualRun, path: str, action: Action[Any]) -> SavedItem:

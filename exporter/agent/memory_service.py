@@ -19,6 +19,30 @@ class UnwatchedError(ExporterError):
     """The agent watches no home that this user asks about."""
 
 
+def states_of(
+    loop: ScanLoop, view: HostView, uid: int, paths: Sequence[str] = ()
+) -> list[HomeState]:
+    """Return the homes that this user may see and act on: their own, or all for root.
+
+    `paths` narrows it to these homes. Raise UnwatchedError if the agent watches none, or not all of
+    these. A home of another user is the same as one that is not there.
+    """
+    shown = {home.path for home in view.homes}
+    found = [
+        state
+        for state in loop.states()
+        if uid in (0, state.home.owner) and state.home.path in shown
+    ]
+    if paths:
+        wanted = {os.path.normpath(path) for path in paths}
+        found = [state for state in found if state.home.path in wanted]
+        if {state.home.path for state in found} != wanted:
+            raise UnwatchedError("the agent does not watch every home that was named")
+    if not found:
+        raise UnwatchedError("the agent watches no home of this user")
+    return found
+
+
 class MemoryService(HostService):
     """Only the reading methods are of use. What needs a worker (`explain`, `history`) must run in
     the scanner's thread.
@@ -29,28 +53,18 @@ class MemoryService(HostService):
     ) -> None:
         """`paths` narrows it to these homes; empty means all that this user may see."""
         super().__init__(loop, state_dir)
-        shown = {home.path for home in view.homes}
-        self._mine = [
-            state
-            for state in loop.states()
-            if uid in (0, state.home.owner) and state.home.path in shown
-        ]
+        self._mine = states_of(loop, view, uid, paths)
         self._view = view
-        self._sees_all = uid == 0
-        if paths:
-            wanted = {os.path.normpath(path) for path in paths}
-            self._sees_all = False
-            self._mine = [state for state in self._mine if state.home.path in wanted]
-            if {state.home.path for state in self._mine} != wanted:
-                raise UnwatchedError("the agent does not watch every home that was named")
-        if not self._mine:
-            raise UnwatchedError("the agent watches no home of this user")
+        self._sees_all = uid == 0 and not paths
 
     def _states(self) -> list[HomeState]:
         return self._mine
 
     def _refused(self) -> Sequence[RefusedHome]:
         return self._view.refused if self._sees_all else ()
+
+    def _unused(self) -> Sequence[str]:
+        return super()._unused() if self._sees_all else ()
 
     def _discover(self) -> None:
         """The agent has done it."""

@@ -10,20 +10,24 @@ from typing import Any
 from exporter.agent.options import Options
 from exporter.agent.scan_loop import ScanLoop
 from exporter.agent.service import HostService
-from exporter.agent.state_store import StateStore, copy_memories, state_lock
-from exporter.collectors.render import MetricsRenderer
+from exporter.agent.state_file import state_lock
+from exporter.agent.state_store import StateStore, copy_memories
 from exporter.config.load import load, read
 from exporter.config.settings import Settings
 from exporter.errors import ConfigError, UsageError
+from exporter.workers.starter import Starter
 
 
 @contextmanager
-def host(options: Options) -> Iterator[HostService]:
-    """Return a service for this host. It remembers only what an agent's state directory holds."""
+def host(options: Options, starter: Starter | None = None) -> Iterator[HostService]:
+    """Return a service for this host. It remembers only what an agent's state directory holds.
+
+    `starter` is one that has begun to load what the workers need.
+    """
     settings = load(options.config_file)
     with closing(StateStore.in_memory()) as store:
         copy_memories(options.state_dir, store)
-        with _service(options, settings, store) as service:
+        with _service(options, settings, store, starter=starter, counts_usage=False) as service:
             yield service
 
 
@@ -32,6 +36,8 @@ def metrics_text(options: Options) -> tuple[bytes, list[str]]:
 
     The counters continue from the last call.
     """
+    from exporter.collectors.render import MetricsRenderer  # only this command needs collectors
+
     settings = load(options.config_file)
     metrics = MetricsRenderer(options.disabled_collectors, _ignore, of_process=False)
     with (
@@ -51,7 +57,7 @@ def check(options: Options) -> dict[str, Any]:
     if options.web_config_file is not None:
         problems = [*problems, *_web_problems(options.web_config_file)]
     if problems:
-        return {"ok": False, "config": problems, "homes": []}
+        return {"ok": False, "config": problems, "homes": [], "advice": []}
     with closing(StateStore.in_memory()) as store:
         copy_memories(options.state_dir, store)
         with _service(options, settings, store) as service:
@@ -83,7 +89,13 @@ def _web_problems(path: str) -> list[str]:
 
 @contextmanager
 def _service(
-    options: Options, settings: Settings, store: StateStore, file_patterns: Sequence[str] = ()
+    options: Options,
+    settings: Settings,
+    store: StateStore,
+    file_patterns: Sequence[str] = (),
+    starter: Starter | None = None,
+    *,
+    counts_usage: bool = True,
 ) -> Iterator[HostService]:
     for path in options.homes:
         if not os.path.isdir(path):
@@ -92,8 +104,10 @@ def _service(
         settings,
         store,
         named=options.homes,
+        starter=starter,
         every_session=True,
         acting=False,
+        counts_usage=counts_usage,
         file_patterns=file_patterns,
     )
     try:

@@ -19,6 +19,8 @@ class Options:
     config_file: str | None = None
     looks_for_config: bool = False
     """If no configuration is named, read the system's: at the start and at each reload."""
+    config_note: str = ""
+    """Which configuration a command uses without an agent, if a person should know."""
     homes: tuple[str, ...] = ()
     """Absolute paths of homes named on the command line; if none, those of the configuration."""
     state_dir: str = field(default_factory=default_state_dir)
@@ -29,7 +31,7 @@ class Options:
     """Of `serve`: where it listens; of a command: the agent to ask. None: the usual places."""
     no_agent: bool = False
     fresh: bool = False
-    is_particular: bool = False
+    names_own_files: bool = False
     """A configuration or a state directory was named: an agent with others would answer wrongly."""
     listen_addresses: tuple[str, ...] = (DEFAULT_LISTEN_ADDRESS,)
     web_config_file: str | None = None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
+from msgspec import Struct
+
 from exporter import logs
 from exporter.agent.act_request import purge_request, settle_request, undo_request
 from exporter.agent.home_state import HomeState
@@ -42,6 +44,17 @@ _NOT_SEEN: Final = "it could not be seen who uses this home"
 
 RunInHome = tuple[str, Run]
 """The label of a home, and what one run did there."""
+Announce = Callable[[Sequence[RunInHome], Sequence[RunInHome]], None]
+"""Called with the run that is about to be undone and, if there is a newer one, with the newest."""
+
+
+class UndoReport(Struct, frozen=True):
+    """What became of an undo."""
+
+    outcome: Outcome
+    held_seconds: float
+    """For how long what it gave back is held in the homes of this host."""
+
 
 log = logs.get("past")
 
@@ -151,7 +164,7 @@ def _has_open_run(loop: ScanLoop, state: HomeState) -> bool:
 def undo(
     loop: ScanLoop,
     run: str | None,
-    announce: Callable[[Sequence[RunInHome], Sequence[RunInHome]], None],
+    announce: Announce,
     acting: Acting,
 ) -> Outcome:
     """Restore what a run took, in every home it acted on; None means the last run that can be
@@ -169,7 +182,7 @@ def undo(
     newest = _newest([each for _, each in runs]) if run is None else chosen
     announce(_in_homes(runs, chosen), _in_homes(runs, newest) if newest != chosen else [])
     try:
-        with acting() as cancellation:
+        with acting(chosen) as cancellation:
             outcomes = [_undo(loop, state, chosen, cancellation) for state in states]
     except KeyboardInterrupt:
         raise InterruptedRunError(
@@ -282,20 +295,30 @@ def lost_by_purge(loop: ScanLoop, run: str | None) -> list[str]:
 def _trash_by_home(loop: ScanLoop, run: str | None) -> Iterator[str]:
     """Yield what a purge empties, home by home, and what stays."""
     homes: dict[str, list[Run]] = {}
-    others = 0
+    others: list[Run] = []
     for state, each in runs_of(loop, []):
         has_trash = each.kind is RunKind.PRUNE and each.undoable_until and not each.is_purge
         if has_trash and run in (None, each.id):
             homes.setdefault(state.home.label, []).append(each)
         elif has_trash:
-            others += 1
+            others.append(each)
     for label, runs in homes.items():
-        size = format_size(sum(each.bytes for each in runs))
         some = ", ".join(each.id for each in runs[:_RUNS_NAMED])
         more = f" and {len(runs) - _RUNS_NAMED} more" if len(runs) > _RUNS_NAMED else ""
-        yield f"{label}: the trash of {counted(len(runs), 'run')} ({some}{more}), which took {size}"
-    if others and homes:
-        yield f"the trash of {counted(others, 'other run')} stays"
+        yield f"{label}: the trash of {counted(len(runs), 'run')} ({some}{more}){_took(runs)}"
+    if homes and others:
+        yield f"the trash of {counted(len(others), 'other run')} stays{_took(others)}"
+    elif homes:
+        yield "after that nothing stays in the trash"
+
+
+def _took(runs: Sequence[Run]) -> str:
+    """Return `, which took 2.0 MiB`, or that all of it was given back."""
+    kept = [each for each in runs if not each.is_undone]
+    if not kept:
+        return ", of which all was given back"
+    undone = f"; {len(runs) - len(kept)} of them undone" if len(kept) < len(runs) else ""
+    return f", which took {format_size(sum(each.bytes for each in kept))}{undone}"
 
 
 def purge(

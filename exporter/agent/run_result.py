@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, Generic
 
 import msgspec
+from msgspec import Struct
 
 from exporter.agent.saved_plans import SavedItem, SavedPlan
-from exporter.runs.models import Frees, RunOutcome, Skipped
+from exporter.config.prune import Prune
+from exporter.runs.models import Action, Expected, Frees, Plan, RunOutcome, Skipped
 from exporter.snapshot import Snapshot
 from exporter.text import closest_match, escape_control, join_words, quoted
 
@@ -19,12 +21,9 @@ _HOME_NOT_SCANNED: Final = "its home was not looked at; give the same --home and
 class RunResult:
     """Collects the outcome of each home; one run has the same id in all of them."""
 
-    def __init__(
-        self, plan_hash: str, created_at: float, actions: Sequence[dict[str, Any]]
-    ) -> None:
+    def __init__(self, plan_hash: str, created_at: float) -> None:
         self.plan_hash = plan_hash
         self.created_at = created_at
-        self.actions = list(actions)
         self.executed = False
         self.run: str | None = None
         self.done = 0
@@ -81,12 +80,7 @@ class RunResult:
         )
 
     @property
-    def is_interrupted(self) -> bool:
-        return self.outcome is RunOutcome.INTERRUPTED
-
-    @property
-    def did_nothing(self) -> bool:
-        """True if a saved plan was executed and nothing of it could be done."""
+    def _did_nothing(self) -> bool:
         return self.executed and self._saved and not self.done and bool(self.skipped)
 
     @property
@@ -101,25 +95,88 @@ class RunResult:
             return RunOutcome.DONE
         return RunOutcome.PARTIAL if self.done else RunOutcome.FAILED
 
-    def _of_prune(self) -> dict[str, Any]:
-        """Return what only a plan to prune has: by policy, what is not old enough yet."""
-        if self.kind != "prune":
-            return {}
-        return {
-            "rows_trash_bytes": sum(home.plan.rows_trash_bytes for home in self.plans),
-            "not_yet": [
-                {"home": home.state.home.label, **msgspec.to_builtins(each)}
-                for home in self.plans
-                for each in home.plan.not_yet
+    def report(self) -> RunReport[Any]:
+        """Return all of it in a form that can be sent and shown."""
+        return RunReport(
+            kind=self.kind,
+            plan_hash=self.plan_hash,
+            created_at=self.created_at,
+            plans=[
+                ShownPlan(
+                    each.state.home.label,
+                    each.plan,
+                    each.own.prune,
+                    None if each.actions == each.plan.actions else each.actions,
+                )
+                for each in self.plans
             ],
-        }
+            executed=self.executed,
+            run=self.run,
+            outcome=self.outcome,
+            done=self.done,
+            skipped=self.skipped,
+            unread=self.unread,
+            in_the_way=self.in_the_way,
+            could_not_see=self.could_not_see,
+            did_nothing=self._did_nothing,
+            notes=self.notes,
+            freed=self.freed,
+        )
+
+
+class ShownPlan(Struct, Generic[Expected], frozen=True):
+    """The plan of one home in a report."""
+
+    label: str
+    plan: Plan[Expected]
+    settings: Prune
+    chosen: tuple[Action[Expected], ...] | None = None
+    """What a saved plan names of it; None: all of it."""
+
+    @property
+    def actions(self) -> tuple[Action[Expected], ...]:
+        return self.plan.actions if self.chosen is None else self.chosen
+
+
+class RunReport(Struct, Generic[Expected], frozen=True, kw_only=True):
+    """What a reap, a prune or a purge would do or has done, in all homes."""
+
+    kind: str
+    """The name of the command that it is of; empty for a purge."""
+    plan_hash: str
+    created_at: float
+    plans: list[ShownPlan[Expected]]
+    executed: bool
+    run: str | None
+    outcome: RunOutcome | None
+    """The outcome of all homes together; None if nothing was executed."""
+    done: int
+    skipped: list[Skipped]
+    unread: list[str]
+    """Homes that could not be read or planned for."""
+    in_the_way: str
+    """If nothing is planned: what is not known or held back, and the way on."""
+    could_not_see: bool
+    """True if nothing is planned, and that does not mean that there is nothing to do."""
+    did_nothing: bool
+    """True if a saved plan was executed and nothing of it could be done."""
+    notes: list[str]
+    """More lines for a person: a source that no session has, a policy that is off."""
+    freed: dict[Frees, int]
+    """Bytes of the actions done, by the time when they become free."""
+
+    @property
+    def is_interrupted(self) -> bool:
+        return self.outcome is RunOutcome.INTERRUPTED
 
     def json(self) -> dict[str, Any]:
         return {
             "plan": {
                 "hash": self.plan_hash,
                 "created_at": self.created_at,
-                "actions": self.actions,
+                "actions": [
+                    _row(home.label, action) for home in self.plans for action in home.actions
+                ],
                 **self._of_prune(),
             },
             "executed": self.executed,
@@ -128,6 +185,33 @@ class RunResult:
             "done": self.done,
             "skipped": [{"target": each.target, "why": each.why} for each in self.skipped],
         }
+
+    def _of_prune(self) -> dict[str, Any]:
+        """Return what only a plan to prune has: by policy, what is not old enough yet."""
+        if self.kind != "prune":
+            return {}
+        return {
+            "rows_trash_bytes": sum(home.plan.rows_trash_bytes for home in self.plans),
+            "not_yet": [
+                {"home": home.label, **msgspec.to_builtins(each)}
+                for home in self.plans
+                for each in home.plan.not_yet
+            ],
+        }
+
+
+def _row(label: str, action: Action[Any]) -> dict[str, Any]:
+    """Return an action as `--json` prints it."""
+    return {
+        "action": action.kind,
+        "home": label,
+        "policy": action.policy or None,
+        "target": action.target,
+        "reason": action.reason,
+        "bytes": action.bytes,
+        # What only a prune frees, and when.
+        **({"frees": action.frees.value} if action.policy and action.frees else {}),
+    }
 
 
 _LISTED_MAX: Final = 12

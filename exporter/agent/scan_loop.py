@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,14 +18,16 @@ from exporter import __version__, logs
 from exporter.agent.auto_heal import AutomaticHealer
 from exporter.agent.auto_prune import AutomaticPruner
 from exporter.agent.auto_reap import AutomaticReaper
-from exporter.agent.home_finder import HomeFinder
+from exporter.agent.home_finder import HomeFinder, HomeSource
 from exporter.agent.home_state import HomeState
+from exporter.agent.home_workers import DEDICATED_MAX, HomeWorkers
 from exporter.agent.scan_request import scan_request, survey_targets, target_key
 from exporter.agent.scheduler import ScanHome, Scheduler, WorkerQueue
 from exporter.agent.state_store import StateStore
+from exporter.agent.watched_homes import WatchedHomes
 from exporter.collectors.view import HostView
 from exporter.config.settings import Settings
-from exporter.discovery.homes import Census, Home, RefusedHome
+from exporter.discovery.homes import Census, Home
 from exporter.errors import WorkerError, error_location
 from exporter.evidence.boot import Clock, read_boot_id, read_clock
 from exporter.evidence.liveness import start_times
@@ -38,9 +39,11 @@ from exporter.reaper.models import Judgement
 from exporter.snapshot import OpenSession, Probe, Trouble
 from exporter.workers import client, protocol
 from exporter.workers.cancellation import Cancellation
+from exporter.workers.path_prober import PathProber
 from exporter.workers.pool import Pool
 from exporter.workers.process import Worker
-from exporter.workers.protocol import Call, ExplainRequest, Plans, ProbeRequest, ScanRequest, Want
+from exporter.workers.protocol import Call, ExplainRequest, ProbeRequest, ScanRequest, Want
+from exporter.workers.starter import Starter
 
 Request = TypeVar("Request")
 Part = TypeVar("Part")
@@ -50,12 +53,6 @@ PROBE_SECONDS: Final = 10.0
 READ_SECONDS: Final = 120.0
 _CLOCK_STEP_SECONDS: Final = 3600.0
 """Policies count in days. A clock that is corrected in small steps stays within this limit."""
-_SHOW_GONE_SECONDS: Final = 3600.0
-"""How long a home that is gone is shown as down before it is forgotten."""
-_REFUSALS_PER_HOUR: Final = 64
-"""Log lines per hour; `check` lists all refused homes."""
-_DEDICATED_MAX: Final = 8
-"""Homes of one owner that may each have their own worker and be scanned on their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +62,7 @@ class ScanPurpose:
     want: Callable[[HomeState], Want] | None = None
     """Returns the plans wanted for a home; None: the plans that are due by the configuration."""
     walk_disk: bool = True
+    list_sessions: bool = True
     presume_by_clock: bool = False
     """Idle time by Hermes's own timestamps counts as if an agent had watched it."""
     include_undone: bool = False
@@ -86,7 +84,8 @@ class ScanLoop:
         *,
         named: Sequence[str] = (),
         pool: Pool | None = None,
-        discovery: HomeFinder | None = None,
+        starter: Starter | None = None,
+        discovery: HomeSource | None = None,
         survey: Callable[[Sequence[HomeFiles]], Survey] | None = None,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
@@ -94,6 +93,7 @@ class ScanLoop:
         read_seconds: float | None = None,
         every_session: bool = False,
         acting: bool = True,
+        counts_usage: bool = True,
         file_patterns: Sequence[str] = (),
     ) -> None:
         self.settings = settings
@@ -101,8 +101,13 @@ class ScanLoop:
         self.web_config_in_use = True
         """False while the web configuration file has a problem."""
         self._store = store
-        self._pool = pool or Pool()
-        self._discovery = discovery or HomeFinder(store, named=named)
+        self._starter = starter or Starter()
+        if pool is None:
+            self._starter.prepare()
+        self._pool = pool or Pool(self._starter.worker)
+        self._discovery: HomeSource = discovery or HomeFinder(
+            store, named=named, prober=PathProber(self._starter.path_probe)
+        )
         self._survey = survey or self._survey_processes
         self._clock = clock
         self._monotonic = monotonic
@@ -110,20 +115,22 @@ class ScanLoop:
         self._read_seconds = read_seconds
         self._every_session = every_session
         self._purpose = _AUTOMATIC
-        self._acting = acting
         self._file_patterns = file_patterns
+        self._homes = WatchedHomes(
+            store, self._discovery, monotonic, log_changes=acting, counts_usage=counts_usage
+        )
         self._scheduler = Scheduler(self._handle_bug)
+        self._workers = HomeWorkers(self._pool, self._homes, self._scheduler, clock)
         self._healer = AutomaticHealer(self._pool, monotonic) if acting else None
         self._reaper = AutomaticReaper(self._pool, monotonic) if acting else None
         self._pruner = AutomaticPruner(self._pool, store, monotonic, clock) if acting else None
-        self._states: dict[str, HomeState] = {}
         self._process_candidates: tuple[ProcessCandidate, ...] = ()
         self._last_survey: Survey | None = None
-        self._changes = logs.StateChange()
-        self._refused: set[str] = set()
-        self._quota = logs.LogQuota(_REFUSALS_PER_HOUR, 3600.0, monotonic)
-        self._closing = False
-        self.census = Census((), ())
+
+    @property
+    def census(self) -> Census:
+        """The homes and refusals that the last search found."""
+        return self._homes.census
 
     # One scan of all homes
 
@@ -131,45 +138,40 @@ class ScanLoop:
         """Scan every home that is not busy; wait at most `timeout_seconds` for all of them."""
         self._purpose = purpose
         self.discover()
-        self._limit_dedicated()
+        self._workers.limit_dedicated()
         until = self._monotonic() + timeout_seconds
-        ready = [state for state in self._states.values() if self._is_ready(state)]
-        apart = [state for state in ready if self._pool.is_dedicated(state.home.path)]
-        alone = self._scheduler.next_homes(apart, self._dedicated_homes(), _DEDICATED_MAX)
-        together = [state for state in ready if not self._pool.is_dedicated(state.home.path)]
-        awaited = [not state.failed for state in alone]
-        jobs = [self._scheduler.start([state], self._scan_dedicated) for state in alone]
-        self._in_queues(together, self._probe_one, (until - self._monotonic()) / 2)
-        looked = [
-            state for state in together if state.new_probe and not self._scheduler.is_busy(state)
-        ]
-        surveyed = self._take_survey(looked)
-        self._in_queues(
-            looked, lambda state: self._read(state, surveyed), until - self._monotonic()
+        ready = [state for state in self._homes if self._workers.is_ready(state)]
+        dedicated = self._scheduler.next_homes(
+            [state for state in ready if self._workers.is_dedicated(state)],
+            self._workers.dedicated_paths(),
+            DEDICATED_MAX,
         )
-        # Do not wait for a home that failed last time.
+        # Do not wait for a home that failed last time. Asked before the scan, which clears it.
+        awaited = [not state.failed for state in dedicated]
+        jobs = [self._scheduler.start([state], self._scan_dedicated) for state in dedicated]
+        shared = [state for state in ready if not self._workers.is_dedicated(state)]
+        self._in_queues(shared, self._probe_one, (until - self._monotonic()) / 2)
+        probed = self._probed(shared)
+        surveyed = self._take_survey(probed)
+        self._in_queues(
+            probed, lambda state: self._read(state, surveyed), until - self._monotonic()
+        )
         self._finish([job for job, wait in zip(jobs, awaited, strict=True) if wait], until)
         return self._view()
 
     def probe(self, timeout_seconds: float) -> None:
         """Find out only which processes have which database open; read no home."""
         self.discover()
-        ready = [state for state in self._states.values() if self._is_ready(state)]
+        ready = [state for state in self._homes if self._workers.is_ready(state)]
         self._in_queues(ready, self._probe_one, timeout_seconds)
-        looked = [
-            state for state in ready if state.new_probe and not self._scheduler.is_busy(state)
-        ]
-        surveyed = self._take_survey(looked)
-        for state in looked:
+        probed = self._probed(ready)
+        surveyed = self._take_survey(probed)
+        for state in probed:
             state.new_evidence = surveyed.get(target_key(state.home.path, "state.db"))
             state.take_probe()
 
-    def _is_ready(self, state: HomeState) -> bool:
-        return not (
-            state.home.problem
-            or self._scheduler.is_busy(state)
-            or self._pool.is_stuck(state.home.path)
-        )
+    def _probed(self, states: Sequence[HomeState]) -> list[HomeState]:
+        return [state for state in states if state.new_probe and not self._scheduler.is_busy(state)]
 
     def _in_queues(self, states: Sequence[HomeState], scan: ScanHome, seconds: float) -> None:
         """Scan these homes, in turn where they share a worker; return when the time is up."""
@@ -183,86 +185,14 @@ class ScanLoop:
 
     def _finish(self, queues: Sequence[WorkerQueue], until: float) -> None:
         for slow in self._scheduler.finish(
-            queues, until - self._monotonic(), self._take_another_worker
+            queues, until - self._monotonic(), self._workers.take_another
         ):
-            self._pool.make_dedicated(slow.home.owner, slow.home.path)
-
-    def _dedicated_homes(self) -> list[str]:
-        return [path for homes in self._pool.dedicated_homes().values() for path in homes]
-
-    def _take_another_worker(self, slow: HomeState) -> bool:
-        """Give a home that delays others its own worker; False if its owner has too many such homes
-        busy.
-        """
-        apart = self._pool.dedicated_homes().get(slow.home.owner, [])
-        busy = {state.home.path for state in self._scheduler.busy()}
-        if len(busy.intersection(apart)) >= _DEDICATED_MAX:
-            return False
-        self._pool.make_dedicated(slow.home.owner, slow.home.path)
-        return True
-
-    def _limit_dedicated(self) -> None:
-        """After a stall, healthy homes share a worker again; `_DEDICATED_MAX` keep their own."""
-        for owner, homes in self._pool.dedicated_homes().items():
-            well = [path for path in homes if self._is_healthy(path)]
-            for path in well[: max(0, len(homes) - _DEDICATED_MAX)]:
-                self._pool.make_shared(owner, path)
-
-    def _is_healthy(self, path: str) -> bool:
-        state = self._states.get(path)
-        return state is not None and not state.failed and not self._scheduler.is_busy(state)
-
-    # Finding homes
+            self._workers.make_dedicated(slow)
 
     def discover(self) -> None:
         """Find homes that are new, changed or gone."""
-        watched = {
-            path: state.home for path, state in self._states.items() if self._is_remembered(state)
-        }
-        self.census = self._discovery.find(self.settings, watched, self._process_candidates)
-        paths = {home.path for home in self.census.homes}
-        for home in self.census.homes:
-            self._add_or_update(home)
-        for path in self._states.keys() - paths:
-            log.info("home forgotten", home=self._states.pop(path).home.label)
-            self._changes.forget(path)
-        self._log_refusals([each for each in self.census.refused if each.path not in paths])
-        needed = [*self.census.homes, *(state.home for state in self._scheduler.busy())]
-        self._pool.keep_only({(home.owner, home.path) for home in needed})
-
-    def _log_refusals(self, refused: Sequence[RefusedHome]) -> None:
-        """Log each refused home once while it lasts. Any user can create more, so the log has a
-        limit.
-        """
-        for path in self._refused - {each.path for each in refused}:
-            self._changes.forget(("refused", path))
-        self._refused = {each.path for each in refused}
-        for each in refused:
-            if self._changes.changed(("refused", each.path), each.why) and self._quota.take():
-                log.info("home not adopted", path=each.path, why=each.why, fix=each.fix)
-
-    def _is_remembered(self, state: HomeState) -> bool:
-        return not state.home.problem or (self._monotonic() - state.last_seen < _SHOW_GONE_SECONDS)
-
-    def _add_or_update(self, home: Home) -> None:
-        state = self._states.get(home.path)
-        if state is None:
-            state = self._states[home.path] = HomeState(home, self._store)
-            if not home.problem:
-                log.info("home found", home=home.label, path=home.path, owner=home.owner)
-        state.home = home
-        if home.problem and self._discovery.hangs(home):
-            self._set_down(state, Trouble.TIMEOUT, f"{home.path}: {home.problem}")
-        elif home.problem and home.unreadable:
-            self._set_down(state, Trouble.PERMISSION, f"{home.path}: {home.problem}")
-        elif home.problem and _is_foreign(home):
-            self._set_down(
-                state, Trouble.PERMISSION, f"{home.path} is another user's: {home.problem}"
-            )
-        elif home.problem:
-            self._set_down(state, Trouble.HOME_GONE, f"{home.path}: {home.problem}")
-        else:
-            state.last_seen = self._monotonic()
+        self._homes.discover(self.settings, self._process_candidates)
+        self._workers.end_unneeded()
 
     # Scanning one home, in the thread of its worker's queue
 
@@ -281,7 +211,7 @@ class ScanLoop:
         def probe(worker: Worker) -> None:
             state.new_probe = worker.call(protocol.PROBE, request, self._probe_seconds)
 
-        self._ask_worker(state, probe, self._probe_seconds)
+        self._workers.ask(state, probe, self._probe_seconds)
 
     def _read(self, state: HomeState, surveyed: Mapping[str, HomeEvidence]) -> None:
         look = state.new_probe
@@ -297,11 +227,11 @@ class ScanLoop:
             if not state.was_read:
                 raise WorkerError("a worker did not tell what it read; it is ended")
 
-        if self._ask_worker(state, scan, seconds):
+        if self._workers.ask(state, scan, seconds):
             state.finish(self._clock(), self._monotonic())
-            self._log_state(state)
+            self._homes.log_state(state)
             self._act(state)  # by the worker that knows what this scan saw
-            self._handle_uncounted(state)
+            self._workers.replace_if_uncounted(state)
 
     def _scan_request(
         self, state: HomeState, look: Probe, surveyed: Mapping[str, HomeEvidence]
@@ -316,7 +246,7 @@ class ScanLoop:
             clock_stepped=self._clock_stepped(),
             watched=self._store.watched(state.home.path) if state.has_new_worker else b"",
             watermark=self._store.watermark(state.home.path),
-            homes=self._states.keys(),
+            homes=self._homes.by_path.keys(),
             file_patterns=self._file_patterns,
             every_session=self._every_session,
             judge_now=self._every_session or want != Want(),
@@ -324,13 +254,14 @@ class ScanLoop:
             include_undone=purpose.include_undone,
             want=want,
             walk_disk=purpose.walk_disk,
+            list_sessions=purpose.list_sessions,
         )
 
     def _due(self, state: HomeState) -> Want:
         """Return the plans that are due by the configuration."""
         return Want(
             self._reaper.want(state, self.settings) if self._reaper is not None else None,
-            self._pruner.want(state, self.settings, list(self._states.values()))
+            self._pruner.want(state, self.settings, list(self._homes))
             if self._pruner is not None
             else None,
         )
@@ -343,79 +274,9 @@ class ScanLoop:
         if self._pruner is not None:
             self._pruner.act(state, self.settings)
 
-    def _ask_worker(self, state: HomeState, ask: Callable[[Worker], None], seconds: float) -> bool:
-        """Send a request to the home's worker; if the worker died, replace it and try once more."""
-        home = state.home
-        for last_try in (False, True):
-            try:
-                worker = self._pool.worker(home.owner, home.path)
-                state.set_worker(worker, self._clock())
-                ask(worker)
-                return True
-            except TimeoutError:
-                self._pool.fail(home.owner, home.path, apart=True)
-                why = f"{home.path} did not answer within {seconds:.0f} s"
-                return self._lacks_only_plans(state, why) or self._timed_out(state, why)
-            except WorkerError as error:
-                self._pool.fail(home.owner, home.path, apart=last_try)
-                if self._lacks_only_plans(state, str(error)):
-                    return True
-                if last_try and _is_foreign(home):
-                    why = f"{home.path} is another user's, and this agent could not become them"
-                    self._set_down(state, Trouble.PERMISSION, why)
-                elif last_try:
-                    self._set_down(state, Trouble.WORKER_DIED, f"{home.path}: {error}")
-            except BaseException:
-                self._pool.fail(home.owner, home.path, apart=False)  # its answer is incomplete
-                raise
-        return False
-
-    def _lacks_only_plans(self, state: HomeState, why: str) -> bool:
-        """True if the worker delivered its reading and failed only at the plans: the home is up."""
-        if state.was_read:
-            state.plans = Plans(problem=f"the scan could not make a plan: {why}"[:300])
-        return state.was_read
-
-    def _timed_out(self, state: HomeState, why: str) -> bool:
-        self._set_down(state, Trouble.TIMEOUT, why)
-        return False
-
     def _handle_bug(self, state: HomeState, error: Exception) -> None:
         """Handle a bug of ours: it costs this home its metrics, and nothing else."""
-        self._set_down(state, Trouble.IO_ERROR, f"{state.home.path}: {error_location(error)}")
-
-    def _set_down(self, state: HomeState, trouble: Trouble, detail: str) -> None:
-        if not self._closing:
-            state.fail(trouble, detail)
-            self._log_state(state)
-
-    def _log_state(self, state: HomeState) -> None:
-        """Log one line when a home's state changes, and none while it is unchanged."""
-        if not self._changes.changed(state.home.path, state.trouble, assumed=Trouble.NONE):
-            return
-        if not self._acting:
-            return  # a command says so itself
-        if state.trouble is Trouble.NONE:
-            log.info("home is readable again", home=state.home.label)
-        else:
-            log.warn(
-                "home cannot be read",
-                home=state.home.label,
-                reason=state.trouble.value,
-                detail=state.detail,
-            )
-
-    def _handle_uncounted(self, state: HomeState) -> None:
-        """Log when usage cannot be counted, and replace the worker: a new one reports everything
-        again.
-        """
-        if state.uncounted or state.needs_new_worker(self._clock()):
-            self._pool.fail(state.home.owner, state.home.path, apart=False)
-        if self._changes.changed(("uncounted", state.home.path), state.uncounted, assumed=""):
-            if state.uncounted:
-                log.error("usage not counted", home=state.home.label, error=state.uncounted)
-            else:
-                log.info("usage is counted again", home=state.home.label)
+        self._homes.set_down(state, Trouble.IO_ERROR, f"{state.home.path}: {error_location(error)}")
 
     # Evidence
 
@@ -466,8 +327,9 @@ class ScanLoop:
             config_reload_successful=self.config_reload_successful and self.web_config_in_use,
             now=now,
             limited_users=self._last_survey.limited_users if self._last_survey is not None else 0,
-            slow_homes=sum(state.trouble is Trouble.TIMEOUT for state in self._states.values()),
-            refused=tuple(each for each in self.census.refused if each.path not in self._states),
+            slow_homes=sum(state.trouble is Trouble.TIMEOUT for state in self._homes),
+            large_homes=sum(state.has_too_many_open for state in self._homes),
+            refused=self._homes.refused(),
         )
 
     def explain(
@@ -478,7 +340,7 @@ class ScanLoop:
         """
         found: list[tuple[str, OpenSession, Judgement]] = []
         for state in self.states() if states is None else states:
-            if state.snapshot is None or self._worker_is_busy(state.home):
+            if state.snapshot is None or self._workers.is_busy(state.home):
                 continue
             request = ExplainRequest(state.home.path, state.home.owner, session_id)
             reply = self.call(state.home, protocol.EXPLAIN, request, self._probe_seconds)
@@ -497,7 +359,7 @@ class ScanLoop:
         cancellation: Cancellation | None = None,
     ) -> Reply:
         """Send a request to the worker of this home; see `workers.client.call`."""
-        if self._worker_is_busy(home):
+        if self._workers.is_busy(home):
             raise WorkerError(f"{home.path} is still being scanned")
         return client.call(
             self._pool,
@@ -509,18 +371,6 @@ class ScanLoop:
             cancellation=cancellation,
         )
 
-    def _worker_is_busy(self, home: Home) -> bool:
-        """True if a slow scan still uses this home's worker: it takes one call at a time."""
-        return any(
-            busy.home.path == home.path
-            or (
-                busy.home.owner == home.owner
-                and not self._pool.is_dedicated(busy.home.path)
-                and not self._pool.is_dedicated(home.path)
-            )
-            for busy in self._scheduler.busy()
-        )
-
     def prune_memory(self, home: Home) -> PruneMemory:
         """Return what the agent remembers of this home for the pruner."""
         return self._store.prune_memory(home.path)
@@ -529,7 +379,7 @@ class ScanLoop:
         """True if homes were scanned for the first time: the next scan completes their figures."""
         return self._pruner is not None and any(
             self._pruner.is_new(state)
-            for state in self._states.values()
+            for state in self._homes
             if state.snapshot is not None and state.trouble is Trouble.NONE
         )
 
@@ -543,18 +393,19 @@ class ScanLoop:
         return self._view()
 
     def states(self) -> list[HomeState]:
-        return sorted(self._states.values(), key=lambda state: state.home.label)
+        return sorted(self._homes, key=lambda state: state.home.label)
+
+    def pool_beside(self) -> Pool:
+        """Return a pool for a run by command; this loop knows its workers as ours."""
+        return self._pool.beside()
 
     def close(self) -> None:
         """End all workers; threads that wait for a worker then return."""
-        self._closing = True
+        self._homes.stop_reporting()
         if self._pruner is not None:
             self._pruner.close()
-        self._pool.close()
         self._discovery.close()
+        self._starter.stop()
+        self._pool.close()
         self._scheduler.close()
-
-
-def _is_foreign(home: Home) -> bool:
-    """True if only a privileged agent can read this home. An owner of -1 is unknown."""
-    return os.geteuid() not in (0, home.owner) and home.owner >= 0
+        self._starter.close()

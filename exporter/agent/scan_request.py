@@ -38,6 +38,7 @@ def scan_request(
     include_undone: bool,
     want: Want,
     walk_disk: bool,
+    list_sessions: bool,
 ) -> ScanRequest:
     """Build the request to read a home that has been probed.
 
@@ -70,6 +71,7 @@ def scan_request(
         marathon_near_ratio=settings.marathon.near_ratio,
         stale_after_seconds=own.prune.policies.stale_checkpoints.older_than_seconds,
         full_interval_seconds=settings.scan.full_interval_seconds,
+        open_sessions_max=settings.limits.open_sessions_per_home,
         file_patterns=list(file_patterns),
         every_session=every_session,
         facts=process_facts(look, main, clock_stepped),
@@ -82,10 +84,12 @@ def scan_request(
             presume_chat_seconds=own.reaper.presume_after.beside_chats(),
             presume_by_clock=presume_by_clock,
             interval_seconds=0.0 if judge_now else own.reaper.interval_seconds,
+            end_reason=own.reaper.end_reason,
         ),
         undone_seconds=0.0 if include_undone else own.prune.keep.undone_seconds,
         watched=watched,
         walk_disk=walk_disk,
+        list_sessions=list_sessions,
         want=want,
     )
 

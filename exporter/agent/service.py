@@ -10,47 +10,39 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from msgspec import Struct
-
 from exporter.agent import manual_run, run_history
 from exporter.agent import status as host_status
 from exporter.agent.home_state import HomeState
 from exporter.agent.manual_prune import ManualPrune, PruneCommand
-from exporter.agent.manual_reap import ManualReap
+from exporter.agent.manual_reap import ManualReap, ReapCommand
 from exporter.agent.manual_run import Acting, ManualRun, OnProgress, uninterrupted
-from exporter.agent.run_history import RunInHome
-from exporter.agent.run_result import RunResult, unknown_sources
+from exporter.agent.run_history import Announce, UndoReport
+from exporter.agent.run_result import RunReport, RunResult, unknown_sources
 from exporter.agent.scan_loop import PROBE_SECONDS, READ_SECONDS, ScanLoop, ScanPurpose
 from exporter.agent.session_list import session_row
+from exporter.agent.socket_messages import OpenSessions
 from exporter.agent.visibility import capabilities, needs_attention
+from exporter.agent.watched_homes import ROOT_OWNED, SELECT_IT
 from exporter.collectors.view import HomeView, HostView
 from exporter.discovery.homes import RefusedHome
 from exporter.errors import ExporterError, HomeError, UsageError, WorkerError
+from exporter.pruner.models import State
 from exporter.pruner.requests import PrunePlanRequest
 from exporter.reaper.models import Verdict
-from exporter.runs.models import Outcome
+from exporter.reaper.plan import OpenSessionState
 from exporter.scan.access import DeniedPart
 from exporter.text import counted, escape_control
 from exporter.workers import protocol
 from exporter.workers.protocol import ProbeRequest, RunsRequest, Want
 
 _SCAN_SECONDS: Final = PROBE_SECONDS + READ_SECONDS
-_BETWEEN_SCANS_SECONDS: Final = 1.0
+_BETWEEN_SCANS_SECONDS: Final = 0.2
 _BETWEEN_CONFIRMATIONS_SECONDS: Final = 2.0
-"""Pause between the scans of a reap: a session is dead only if several scans in a row agree."""
+"""Pause between the scans of a reap: a session is dead only if several scans in a row agree. What
+only shows verdicts waits less: nothing is done because of it.
+"""
 _PREFIX_MIN: Final = 4
 _NO_PLANS: Final = ScanPurpose(lambda _: Want())
-
-
-class OpenSessions(Struct, frozen=True):
-    """The open sessions of a host."""
-
-    rows: list[dict[str, Any]]
-    incomplete: list[str]
-    """Homes with an incomplete list, with the reason."""
-    notes: list[str]
-    homes: int
-    """How many homes were read."""
 
 
 class HostService:
@@ -163,6 +155,10 @@ class HostService:
             "ok": seen and not any(each.own for each in refused),
             "config": [],
             "homes": homes,
+            "advice": [
+                f"the entry of homes with {entry} selects no home on this host"
+                for entry in self._unused()
+            ],
         }
 
     def _capabilities(self, view: HomeView, state: HomeState) -> dict[str, Any]:
@@ -178,7 +174,11 @@ class HostService:
                 journal = str(error)
             except (WorkerError, TimeoutError):
                 pass  # then the report says already that the home cannot be read
-        return capabilities(view, home.owner_name or f"uid {home.owner}", denied, journal)
+        found = capabilities(view, home.owner_name or f"uid {home.owner}", denied, journal)
+        if not home.problem and self._loop.settings.only_watches(home, may_write=home.may_write):
+            what = "reap or prune it, as the configuration asks"
+            found["cannot"].append({"what": what, "why": ROOT_OWNED, "grant": SELECT_IT})
+        return found
 
     def count_homes(self) -> int:
         """Return how many homes there are, readable or not."""
@@ -188,47 +188,37 @@ class HostService:
     # Acting
 
     def reap(
-        self,
-        sources: Sequence[str] = (),
-        *,
-        execute: bool = False,
-        plan_hash: str | None = None,
-        presume: bool = False,
-        include_undone: bool = False,
-        acting: Acting = uninterrupted,
-    ) -> RunResult:
-        """Plan a reap of every home, and execute it if asked to.
-
-        `presume`: idle time by Hermes's own timestamps counts as if an agent had watched it.
-        `include_undone`: sessions that an undo opened again are not held for that.
-        """
-        saved = manual_run.load_plan("reap", self._state_dir, plan_hash)
-        include_undone |= saved is not None and saved.filter_by.include_undone
-        kind = ManualReap(self._loop.settings, sources, include_undone=include_undone)
+        self, command: ReapCommand, acting: Acting = uninterrupted
+    ) -> RunReport[OpenSessionState]:
+        """Plan a reap of every home, and execute it if asked to."""
+        saved = manual_run.load_plan("reap", self._state_dir, command.plan_hash)
+        command = command.after(saved)
+        kind = ManualReap(self._loop.settings, command)
         purpose = ScanPurpose(
             kind.want,
             walk_disk=False,
-            presume_by_clock=presume,
-            include_undone=include_undone,
+            presume_by_clock=command.presume,
+            include_undone=command.include_undone,
         )
 
         def scan() -> HostView:
             return self._scan(purpose, _BETWEEN_CONFIRMATIONS_SECONDS)
 
-        view = self._scan_after_recovery(scan) if execute else scan()
+        view = self._scan_after_recovery(scan) if command.execute else scan()
         result = manual_run.plan(kind, self._loop, view, saved)
-        return self._finish(kind, result, _ignore_progress, acting, execute=execute)
+        return self._finish(kind, result, _ignore_progress, acting, execute=command.execute)
 
     def prune(
         self, command: PruneCommand, progress: OnProgress, acting: Acting = uninterrupted
-    ) -> RunResult:
+    ) -> RunReport[State]:
         """Plan a prune of every home, and execute it if asked to."""
+        command.check()
         saved = manual_run.load_plan("prune", self._state_dir, command.plan_hash)
         command = command.after(saved)
         kind = ManualPrune(self._loop.settings, command, self._loop.prune_memory)
 
         def scan() -> HostView:
-            return self._loop.run(_SCAN_SECONDS, ScanPurpose(kind.want))
+            return self._loop.run(_SCAN_SECONDS, ScanPurpose(kind.want, list_sessions=False))
 
         view = self._scan_after_recovery(scan) if command.execute else scan()
         result = manual_run.plan(kind, self._loop, view, saved)
@@ -242,14 +232,14 @@ class HostService:
         acting: Acting,
         *,
         execute: bool,
-    ) -> RunResult:
+    ) -> RunReport[Any]:
         if execute:
             manual_run.execute(kind, self._loop, result, progress, acting)
         else:
             result.notes += manual_run.unfinished_run_notes(self._loop)
-            if result.actions:
+            if any(each.actions for each in result.plans):
                 manual_run.try_save(kind, self._loop, self._state_dir, result)
-        return result
+        return result.report()
 
     # History
 
@@ -268,42 +258,37 @@ class HostService:
         return run_history.show_run(self._loop, run, unread, self._states()), unread
 
     def undo(
-        self,
-        run: str | None,
-        announce: Callable[[Sequence[RunInHome], Sequence[RunInHome]], None],
-        acting: Acting = uninterrupted,
-    ) -> Outcome:
+        self, run: str | None, announce: Announce, acting: Acting = uninterrupted
+    ) -> UndoReport:
         """Restore what a run took, in every home it acted on; None means the last run that can be
         undone.
         """
         self._loop.probe(_SCAN_SECONDS)
         run_history.settle_all(self._loop)
-        return run_history.undo(self._loop, run, announce, acting)
-
-    def undone_is_held_seconds(self) -> float:
-        """Return for how long what an undo gave back is held in the homes of this host."""
+        outcome = run_history.undo(self._loop, run, announce, acting)
         homes = [self._loop.settings.for_home(each.home) for each in self._loop.states()]
-        return max((own.prune.keep.undone_seconds for own in homes), default=0.0)
+        held_seconds = max((own.prune.keep.undone_seconds for own in homes), default=0.0)
+        return UndoReport(outcome, held_seconds)
 
     def lost_by_purge(self, run: str | None) -> list[str]:
         """Return lines about what a purge of this run, or of all, makes impossible to restore."""
         self._loop.discover()
         return run_history.lost_by_purge(self._loop, run)
 
-    def purge(self, run: str | None, acting: Acting = uninterrupted) -> RunResult:
+    def purge(self, run: str | None, acting: Acting = uninterrupted) -> RunReport[Any]:
         """Empty the trash of one run in every home, or of all runs; the result lists what stays."""
-        result = RunResult("", time.time(), [])
+        result = RunResult("", time.time())
         result.executed = True
         self._loop.probe(_SCAN_SECONDS)
         run_history.settle_all(self._loop)
-        with acting() as cancellation:
+        with acting(run or "") as cancellation:
             for state in self._loop.states():
                 run_history.purge(self._loop, state, run, result, cancellation)
         if run is not None and not result.done and not result.skipped:
             raise ExporterError(
                 f"run {run[:64]} has no trash in any home; `hermes-exporter history` lists the runs"
             )
-        return result
+        return result.report()
 
     # Scanning; `MemoryService` answers from what the agent knows instead
 
@@ -313,14 +298,19 @@ class HostService:
     def _refused(self) -> Sequence[RefusedHome]:
         return self._loop.census.refused
 
+    def _unused(self) -> Sequence[str]:
+        return self._loop.census.unused
+
     def _discover(self) -> None:
         self._loop.discover()
 
     def _scan(
         self, purpose: ScanPurpose, pause_seconds: float = _BETWEEN_SCANS_SECONDS
     ) -> HostView:
-        """Scan as often as a verdict needs; the last scan makes the plans."""
-        before = dataclasses.replace(purpose, want=_NO_PLANS.want)
+        """Scan as often as a verdict needs; the last scan makes the plans and reads the rest."""
+        before = dataclasses.replace(
+            purpose, want=_NO_PLANS.want, walk_disk=False, list_sessions=False
+        )
         self._loop.discover()
         homes = [self._loop.settings.for_home(each.home) for each in self._loop.states()]
         for _ in range(max((own.reaper.confirmations for own in homes), default=1) - 1):
@@ -337,11 +327,15 @@ class HostService:
             memory = self._loop.prune_memory(state.home)
             return Want(
                 prune=PrunePlanRequest(
-                    own.prune, memory, own.reaper.end_reason, figures_by_hand=by_hand
+                    own.prune,
+                    memory,
+                    own.reaper.end_reason,
+                    figures_by_hand=by_hand,
+                    sessions_max=self._loop.settings.limits.sessions_per_home,
                 )
             )
 
-        self._scan(ScanPurpose(want))
+        self._scan(ScanPurpose(want, list_sessions=False))
         return self._loop.keep_prune_reports()
 
     def _scan_after_recovery(self, scan: Callable[[], HostView]) -> HostView:

@@ -1,6 +1,7 @@
 """What a command and an agent say to each other over the Unix socket.
 
-One request and one reply for each connection. Each is a length of 4 bytes and JSON.
+One request and one reply for each connection; each is a length of 4 bytes and JSON. What is said in
+between while the agent acts for a command is in `run_messages`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import socket
 import struct
 from typing import Annotated, Any, Final
 
+import msgspec
 from msgspec import Meta, Struct
 
 REQUEST_BYTES_MAX: Final = 64 * 1024
@@ -34,7 +36,7 @@ class Question(Struct, frozen=True):
     """Scan first."""
 
 
-class Reply(Struct, frozen=True):
+class Reply(Struct, frozen=True, tag="reply"):
     """What the agent answers: a result, or an error of this kind."""
 
     version: str
@@ -42,9 +44,28 @@ class Reply(Struct, frozen=True):
     """Empty: `result` is the answer. `unwatched`, `version`, `busy`: the command must scan by
     itself. `failed`, `usage`: the command fails with `error`."""
     error: str = ""
+    exit_status: int = 1
+    """Of the error."""
     result: Any = None
     seen_at: float = 0.0
     """When the agent finished the scan that this shows."""
+
+
+class OpenSessions(Struct, frozen=True):
+    """The open sessions of a host."""
+
+    rows: list[dict[str, Any]]
+    incomplete: list[str]
+    """Homes with an incomplete list, with the reason."""
+    notes: list[str]
+    homes: int
+    """How many homes were read."""
+
+
+def frame(message: Struct) -> bytes:
+    """Return a message as it is sent."""
+    body = msgspec.json.encode(message)
+    return LENGTH.pack(len(body)) + body
 
 
 def usual_sockets() -> list[str]:

@@ -8,86 +8,30 @@ doubles nothing.
 
 from __future__ import annotations
 
-import fcntl
 import os
-import stat
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import apsw
 import msgspec
 
-from exporter.agent import label_limits
+from exporter.agent import trend_table
 from exporter.agent.label_limits import allow
+from exporter.agent.state_file import (
+    open_in_memory,
+    open_state_file,
+    open_to_read,
+    state_file,
+    write_anew,
+)
 from exporter.agent.usage_counters import UsageCounter
 from exporter.collectors.labels import AllowedValues, LabelFamily
 from exporter.collectors.view import CounterValue
-from exporter.errors import StateError
 from exporter.pruner.models import PruneMemory
+from exporter.runs.journal_file import transaction
 from exporter.snapshot import OTHER, SessionUsage
-
-STATE_VERSION: Final = 2
-"""Raised when an older agent could not read what this one writes."""
-_FILE: Final = "agent.db"
-
-_SCHEMA: Final = """
-CREATE TABLE homes (
-    id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, label TEXT NOT NULL UNIQUE,
-    watermark INTEGER NOT NULL DEFAULT 0, counted INTEGER NOT NULL DEFAULT 0,
-    owner INTEGER NOT NULL DEFAULT -1, seen INTEGER NOT NULL DEFAULT 0,
-    prune_memory TEXT NOT NULL DEFAULT ''
-);
-CREATE TABLE boots (id TEXT PRIMARY KEY, began_at REAL NOT NULL) WITHOUT ROWID;
-CREATE TABLE admitted (
-    home INTEGER NOT NULL REFERENCES homes(id), family TEXT NOT NULL, value TEXT NOT NULL,
-    PRIMARY KEY (home, family, value)
-) WITHOUT ROWID;
-CREATE TABLE counters (
-    home INTEGER NOT NULL REFERENCES homes(id), name TEXT NOT NULL,
-    source TEXT NOT NULL, model TEXT NOT NULL, kind TEXT NOT NULL, value REAL NOT NULL,
-    PRIMARY KEY (home, name, source, model, kind)
-) WITHOUT ROWID;
-CREATE TABLE session_counted (
-    home INTEGER NOT NULL REFERENCES homes(id), session INTEGER NOT NULL,
-    message_rows INTEGER NOT NULL, tool_calls INTEGER NOT NULL, api_calls INTEGER NOT NULL,
-    active_rows INTEGER NOT NULL, had_rows INTEGER NOT NULL, seen INTEGER NOT NULL,
-    PRIMARY KEY (home, session)
-) WITHOUT ROWID;
-CREATE TABLE model_counted (
-    home INTEGER NOT NULL REFERENCES homes(id), session INTEGER NOT NULL, model INTEGER NOT NULL,
-    input INTEGER NOT NULL, output INTEGER NOT NULL, cache_read INTEGER NOT NULL,
-    cache_write INTEGER NOT NULL, reasoning INTEGER NOT NULL,
-    estimated REAL NOT NULL, actual REAL NOT NULL,
-    PRIMARY KEY (home, session, model)
-) WITHOUT ROWID;
-"""
-
-_FROM_VERSION_1: Final = """
-ALTER TABLE homes ADD COLUMN owner INTEGER NOT NULL DEFAULT -1;
-ALTER TABLE homes ADD COLUMN seen INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE homes ADD COLUMN prune_memory TEXT NOT NULL DEFAULT '';
-ALTER TABLE session_counted ADD COLUMN active_rows INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE session_counted ADD COLUMN had_rows INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE session_counted ADD COLUMN seen INTEGER NOT NULL DEFAULT 0;
-UPDATE session_counted SET active_rows = message_rows, had_rows = message_rows > 0, seen = :today;
-UPDATE homes SET seen = :today;
-"""
-
-_WATCHED: Final = """
-CREATE TABLE IF NOT EXISTS watched (home INTEGER PRIMARY KEY REFERENCES homes(id), data BLOB);
-"""
-"""Outside the versioned tables: an older agent works without it."""
-
-_TRENDS: Final = """
-CREATE TABLE IF NOT EXISTS trends (
-    home INTEGER NOT NULL REFERENCES homes(id), at INTEGER NOT NULL, figures BLOB NOT NULL,
-    PRIMARY KEY (home, at)
-) WITHOUT ROWID;
-"""
-"""A ring of figures for the host page, also outside the versioned tables."""
 
 _SHOWN_COUNTERS: Final = """
 SELECT name, source, model, kind, counters.value FROM counters
@@ -106,6 +50,7 @@ _FORGET_HOME: Final = """
 DELETE FROM label_activity WHERE home = :home;
 DELETE FROM trends WHERE home = :home;
 DELETE FROM watched WHERE home = :home;
+DELETE FROM run_counters WHERE home = :home;
 DELETE FROM model_counted WHERE home = :home;
 DELETE FROM session_counted WHERE home = :home;
 DELETE FROM counters WHERE home = :home;
@@ -124,7 +69,6 @@ DELETE FROM session_counted
 
 KEEP_DAYS: Final = 90
 """How long a home or session that is gone is remembered: as long as it may be restored."""
-_DAY_SECONDS: Final = 86400.0
 
 
 class StateStore:
@@ -137,51 +81,19 @@ class StateStore:
         self._clock = clock
         self._lock = threading.Lock()
         self.path = path
-        with _transaction(connection):
-            self._prepare()
 
     @classmethod
     def open(cls, state_dir: str, clock: Callable[[], float] = time.time) -> StateStore:
         """Open or create it; raise StateError with one clear line if that fails."""
-        path = os.path.join(state_dir, _FILE)
-        try:
-            os.makedirs(state_dir, mode=0o700, exist_ok=True)
-            _make_private(path)
-            connection = _connect(path)
-            # A bad page may be met only hours later, in a scan: better a line at the start.
-            damage = connection.execute("PRAGMA quick_check(1)").get
-            if damage != "ok":
-                raise apsw.CorruptError(f"it is damaged ({str(damage).splitlines()[-1]})")
-            return cls(connection, path, clock)
-        except OSError as error:
-            raise StateError(f"cannot use state directory {state_dir}: {error.strerror}") from error
-        except apsw.Error as error:
-            raise StateError(f"cannot use {path}: {error}; move it away to start afresh") from error
+        return cls(open_state_file(state_dir, _day(clock())), state_file(state_dir), clock)
 
     @classmethod
     def in_memory(cls) -> StateStore:
         """Return a store for one command; it is lost at the end."""
-        return cls(apsw.Connection(":memory:"), ":memory:")
-
-    def _prepare(self) -> None:
-        version = int(self._connection.pragma("user_version"))
-        if version > STATE_VERSION:
-            raise StateError(
-                f"{self.path} was written by a newer hermes-exporter (state version {version}, "
-                f"this one knows {STATE_VERSION}); upgrade, or choose another --state-dir"
-            )
-        if version == 0:
-            self._connection.execute(_SCHEMA)
-        elif version == 1:
-            self._connection.execute(_FROM_VERSION_1, {"today": self._today()})
-        if version != STATE_VERSION:
-            self._connection.pragma("user_version", STATE_VERSION)
-        self._connection.execute(_WATCHED)
-        self._connection.execute(_TRENDS)
-        self._connection.execute(label_limits.SCHEMA)
+        return cls(open_in_memory(_day(time.time())), ":memory:")
 
     def _today(self) -> int:
-        return int(self._clock() // _DAY_SECONDS)
+        return _day(self._clock())
 
     def close(self) -> None:
         self._connection.close()
@@ -190,16 +102,8 @@ class StateStore:
         """If the file was deleted under the agent, write it anew from memory; True if so."""
         if self.path == ":memory:" or os.path.exists(self.path):
             return False
-        os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
         with self._lock:
-            kept = apsw.Connection(":memory:")
-            _copy(self._connection, kept)
-            # Closed before there is a new file: SQLite would remove the -wal file of that name.
-            self._connection.close()
-            _make_private(self.path)
-            self._connection = _connect(self.path)
-            _copy(kept, self._connection)
-            kept.close()
+            self._connection = write_anew(self._connection, self.path)
         return True
 
     # Labels
@@ -215,7 +119,7 @@ class StateStore:
 
         If another home had this label, that one gets the suffix `-<id>`.
         """
-        with self._lock, _transaction(self._connection):
+        with self._lock, transaction(self._connection):
             self._connection.execute(
                 "UPDATE homes SET label = label || '-' || id WHERE label = ? AND path != ?",
                 (label, path),
@@ -233,7 +137,7 @@ class StateStore:
         that returns later starts new series.
         """
         today = self._today()
-        with self._lock, _transaction(self._connection):
+        with self._lock, transaction(self._connection):
             known: list[Any] = self._connection.execute(
                 "SELECT id, path, owner, seen FROM homes"
             ).fetchall()
@@ -259,7 +163,7 @@ class StateStore:
 
     def boot_began_at(self, boot_id: str, began_at: float) -> float:
         """Return when this boot began, by the wall clock when the agent first saw this boot."""
-        with self._lock, _transaction(self._connection):
+        with self._lock, transaction(self._connection):
             self._connection.execute(
                 "INSERT OR IGNORE INTO boots VALUES (?, ?)", (boot_id, began_at)
             )
@@ -282,7 +186,7 @@ class StateStore:
 
         A page is counted as a whole or not at all. Counting it twice adds nothing.
         """
-        with self._lock, _transaction(self._connection):
+        with self._lock, transaction(self._connection):
             counted = self._connection.execute(
                 "SELECT counted FROM homes WHERE path = ?", (path,)
             ).get
@@ -296,7 +200,7 @@ class StateStore:
 
     def set_watermark(self, path: str, watermark: int) -> None:
         """Store the watermark of a complete scan: only messages above it are new from now on."""
-        with self._lock, _transaction(self._connection):
+        with self._lock, transaction(self._connection):
             self._connection.execute(
                 "UPDATE homes SET watermark = ?, counted = 1 "
                 "WHERE path = ? AND (watermark != ? OR NOT counted)",
@@ -309,8 +213,8 @@ class StateStore:
         A session is kept until no undo can restore it any more. Otherwise it would be counted
         twice.
         """
-        last = {"path": path, "last": int(told_since // _DAY_SECONDS) - KEEP_DAYS}
-        with self._lock, _transaction(self._connection):
+        last = {"path": path, "last": _day(told_since) - KEEP_DAYS}
+        with self._lock, transaction(self._connection):
             self._connection.execute(_FORGET_SESSIONS, last)
 
     def counters(self, path: str) -> list[CounterValue]:
@@ -333,7 +237,7 @@ class StateStore:
 
     def keep_prune_memory(self, path: str, memory: PruneMemory) -> None:
         text = msgspec.json.encode(memory).decode()
-        with self._lock, _transaction(self._connection):
+        with self._lock, transaction(self._connection):
             self._connection.execute(
                 "UPDATE homes SET prune_memory = ? WHERE path = ? AND prune_memory != ?",
                 (text, path, text),
@@ -351,9 +255,28 @@ class StateStore:
         return found[0] if found and isinstance(found[0], bytes) else b""
 
     def keep_idleness(self, path: str, data: bytes) -> None:
-        with self._lock, _transaction(self._connection):
+        with self._lock, transaction(self._connection):
             self._connection.execute(
                 "INSERT OR REPLACE INTO watched SELECT id, ? FROM homes WHERE path = ?",
+                (data, path),
+            )
+
+    # Counters of what runs did
+
+    def run_counters(self, path: str) -> bytes:
+        """Return what is kept of a home's run journal; see `agent.run_counters`."""
+        with self._lock:
+            found = self._connection.execute(
+                "SELECT data FROM run_counters JOIN homes ON homes.id = run_counters.home "
+                "WHERE path = ?",
+                (path,),
+            ).fetchone()
+        return found[0] if found and isinstance(found[0], bytes) else b""
+
+    def keep_run_counters(self, path: str, data: bytes) -> None:
+        with self._lock, transaction(self._connection):
+            self._connection.execute(
+                "INSERT OR REPLACE INTO run_counters SELECT id, ? FROM homes WHERE path = ?",
                 (data, path),
             )
 
@@ -364,26 +287,13 @@ class StateStore:
 
         Those from after `at` go too: the clock was wrong when they were written.
         """
-        with self._lock, _transaction(self._connection):
-            self._connection.execute(
-                "DELETE FROM trends WHERE home = (SELECT id FROM homes WHERE path = ?) "
-                "AND at NOT BETWEEN ? AND ?",
-                (path, oldest, at),
-            )
-            self._connection.execute(
-                "INSERT OR REPLACE INTO trends SELECT id, ?, ? FROM homes WHERE path = ?",
-                (at, figures, path),
-            )
+        with self._lock, transaction(self._connection):
+            trend_table.keep(self._connection, path, at, figures, oldest)
 
     def trend(self, path: str) -> list[tuple[int, bytes]]:
         """Return the stored figures of a home, the oldest first."""
         with self._lock:
-            rows: list[Any] = self._connection.execute(
-                "SELECT at, figures FROM trends JOIN homes ON homes.id = trends.home "
-                "WHERE path = ? ORDER BY at",
-                (path,),
-            ).fetchall()
-        return rows
+            return trend_table.read(self._connection, path)
 
     # Bounded label values
 
@@ -409,74 +319,8 @@ class StateStore:
         return int(self._connection.execute("SELECT id FROM homes WHERE path = ?", (path,)).get)
 
 
-def _connect(path: str) -> apsw.Connection:
-    connection = apsw.Connection(path)
-    connection.set_busy_timeout(5000)
-    connection.pragma("journal_mode", "wal")
-    connection.pragma("synchronous", "NORMAL")
-    return connection
-
-
-def _copy(source: apsw.Connection, target: apsw.Connection) -> None:
-    with target.backup("main", source, "main") as copy:
-        copy.step()
-
-
-@contextmanager
-def _transaction(connection: apsw.Connection) -> Iterator[None]:
-    """Run a transaction: all of it or nothing.
-
-    Do not use `with connection:`. It commits while it holds the interpreter lock: if the state
-    directory hangs, no thread could answer a scrape or a signal.
-    """
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-
-
-def _make_private(path: str) -> None:
-    """Make the file readable by its owner only. SQLite creates -wal and -shm with the same mode.
-
-    Older agents made it readable by all, so existing files are changed too. They are not opened:
-    closing a descriptor would release the POSIX locks of an open connection.
-    """
-    try:
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    except FileExistsError:
-        for file in (path, f"{path}-wal", f"{path}-shm"):
-            with suppress(OSError):
-                if stat.S_ISREG(os.lstat(file).st_mode):
-                    os.chmod(file, 0o600)
-
-
-@contextmanager
-def state_lock(state_dir: str) -> Iterator[None]:
-    """Lock the state directory: two agents would count everything twice."""
-    path = os.path.join(state_dir, "agent.lock")
-    try:
-        os.makedirs(state_dir, mode=0o700, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    except OSError as error:
-        raise StateError(
-            f"cannot use state directory {state_dir}: {error.strerror}; choose one with --state-dir"
-        ) from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(descriptor)
-        raise StateError(
-            f"another hermes-exporter uses {state_dir}; stop it, or give this one its own "
-            "--state-dir"
-        ) from error
-    try:
-        yield
-    finally:
-        os.close(descriptor)
+def _day(moment: float) -> int:
+    return int(moment // 86400.0)
 
 
 def decode_prune_memory(text: str) -> PruneMemory:
@@ -489,23 +333,26 @@ def decode_prune_memory(text: str) -> PruneMemory:
 def copy_memories(state_dir: str, store: StateStore) -> None:
     """Copy what an agent's state directory remembers of each home into this store.
 
-    That is the label, the pruner's memory, and what was watched.
+    That is the label, the pruner's memory and what was watched; and when this boot began, so that
+    commands too notice a clock that was stepped since.
 
     What cannot be read stays unknown. Nothing is locked: the agent continues to write.
     """
-    path = os.path.join(state_dir, _FILE)
-    if not os.access(path, os.R_OK):
+    if not os.access(state_file(state_dir), os.R_OK):
         return
     try:
-        connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
+        connection = open_to_read(state_dir)
         try:
             known: list[Any] = connection.execute("SELECT path, label FROM homes").fetchall()
             memories = _prune_memories(connection)
             watched = _watched(connection)
+            boots: list[Any] = connection.execute("SELECT id, began_at FROM boots").fetchall()
         finally:
             connection.close()
     except apsw.Error:
         return
+    for boot_id, began_at in boots:
+        store.boot_began_at(boot_id, began_at)
     for home, label in known:
         store.give_label(home, label)
         store.keep_prune_memory(home, decode_prune_memory(memories.get(home, "")))

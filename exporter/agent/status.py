@@ -110,7 +110,6 @@ def _capped(home: HomeView) -> dict[str, Any] | None:
     return {
         "items": found.items,
         "bytes": found.bytes,
-        "too_large": found.too_large,
         "more_at": found.more_at,
     }
 

@@ -92,16 +92,18 @@ def figures_of(home: HomeView) -> Figures | None:
     )
 
 
-def trends(store: StateStore, homes: Sequence[tuple[str, str]]) -> dict[str, Any]:
+def trends(
+    store: StateStore, homes: Sequence[tuple[str, str]], since: float = 0.0
+) -> dict[str, Any]:
     """Return the points of these homes (path, label) as `/api/v1/trends` shows them."""
     return {
         "interval_seconds": POINT_SECONDS,
-        "homes": [{"home": label, **_columns(store, path)} for path, label in homes],
+        "homes": [{"home": label, **_columns(store, path, since)} for path, label in homes],
     }
 
 
-def _columns(store: StateStore, path: str) -> dict[str, Any]:
-    points = list(_points(store.trend(path)))
+def _columns(store: StateStore, path: str, since: float) -> dict[str, Any]:
+    points = list(_points([row for row in store.trend(path) if row[0] >= since]))
     return {
         "at": [at for at, _ in points],
         "open": [each.sessions_open for _, each in points],

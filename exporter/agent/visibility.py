@@ -52,6 +52,11 @@ _CANNOT: Final[dict[str, tuple[str, str, str]]] = {
         "the user has more of them than limits.descriptors_per_user",
         "raise limits.descriptors_per_user, or let the user close some",
     ),
+    "open_sessions": (
+        "judge its open sessions",
+        "it has more of them than limits.open_sessions_per_home, so only counts are kept",
+        "raise limits.open_sessions_per_home, and LimitDATA= and MemoryMax= of the service",
+    ),
     "platform": (
         "see locks and other users' descriptors",
         "this system does not offer them",
@@ -127,6 +132,8 @@ def capabilities(
         can.append("read the database")
     elif not denied:
         fix = _TROUBLES.get(home.trouble, "try again; the log of serve tells when it recovers")
+        if " is a symlink" in home.detail:
+            fix = "put the real file or folder there, or watch the home that it leads to"
         if home.trouble is Trouble.FOREIGN_OWNER:
             fix = f"chown -R {shlex.quote(owner)} {shlex.quote(home.path)}"
         elif home.trouble is Trouble.PERMISSION and os.geteuid() == 0:

@@ -17,9 +17,12 @@ from exporter.text import closest_match, join_words, quoted
 
 COMMON = "common options"
 """The title of the options that every command has."""
+COLLECTORS = "collectors"
+AGENT = "agent options"
+"""The title of the options of commands that ask a running agent."""
 _COLLECTOR = "collector."
-_PARTICULAR = ("config_file", "state_dir", "web_config_file")
-"""Options about which an agent that runs already knows nothing."""
+_OWN_FILES = ("config_file", "state_dir", "web_config_file")
+"""Options that name files of this command: a running agent may use others."""
 
 
 def add_common(parser: ArgumentParser, *, takes_homes: bool = True) -> None:
@@ -68,18 +71,20 @@ def add_common(parser: ArgumentParser, *, takes_homes: bool = True) -> None:
 
 def add_agent(parser: ArgumentParser) -> None:
     """Add the options of commands that ask a running agent."""
-    group = parser.add_argument_group("agent options")
+    group = parser.add_argument_group(AGENT)
     group.add_argument(
         "--agent.socket",
         dest="agent_socket",
         metavar="PATH",
-        help="ask the agent on this socket (default: the agent of this host or of this user)",
+        help="ask the agent on this socket; the default is that of this host or of this user",
     )
     group.add_argument(
-        "--fresh", action="store_true", help="have the agent scan now, before it answers"
+        "--fresh",
+        action="store_true",
+        help="have the agent scan now, before it answers; reap and prune do so always",
     )
     group.add_argument(
-        "--no-agent", dest="no_agent", action="store_true", help="scan without an agent"
+        "--no-agent", dest="no_agent", action="store_true", help="do it without an agent"
     )
 
 
@@ -95,7 +100,7 @@ def add_plan(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--plan",
         metavar="HASH",
-        help="with --yes: exactly the plan that was shown, without items that no longer qualify",
+        help="with --yes: exactly the plan that was shown; what no longer qualifies stays",
     )
     parser.add_argument("--all", action="store_true", help="list every item, not only the first 20")
 
@@ -104,7 +109,7 @@ def add_include_undone(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--include-undone",
         action="store_true",
-        help="also what an undo gave back within `prune.keep.undone` (30 days)",
+        help="also what an undo gave back; without it that stays for `prune.keep.undone` (30d)",
     )
 
 
@@ -117,6 +122,11 @@ def repeat_options(args: Namespace) -> str:
         words += ["--config.file", args.config_file]
     if args.state_dir is not None:
         words += ["--state-dir", args.state_dir]
+    # A plan is kept by the agent that showed it, or by none.
+    if getattr(args, "agent_socket", None) is not None:
+        words += ["--agent.socket", args.agent_socket]
+    if getattr(args, "no_agent", False):
+        words.append("--no-agent")
     return "".join(f" {shlex.quote(word)}" for word in words)
 
 
@@ -144,8 +154,7 @@ def add_web(parser: ArgumentParser) -> None:
         dest="allowed_hosts",
         metavar="NAME",
         action="append",
-        help="a further name by which a loopback address may be asked, as behind a proxy; "
-        "may be repeated",
+        help="also answer to this name on loopback; as behind a proxy; may be repeated",
     )
     group.add_argument(
         "--web.telemetry-path",
@@ -158,14 +167,14 @@ def add_web(parser: ArgumentParser) -> None:
         "--agent.socket",
         dest="agent_socket",
         metavar="PATH",
-        help="Unix socket on which commands ask this agent; empty for none (default: "
+        help="socket on which commands ask this agent; empty for none (default: "
         "/run/hermes-exporter/agent.sock for root, below $XDG_RUNTIME_DIR for a user)",
     )
     group.add_argument(
         "--web.enable-lifecycle",
         dest="enable_lifecycle",
         action="store_true",
-        help="allow a reload of the configuration by POST /-/reload",
+        help="allow POST /-/reload; it reads the configuration again",
     )
     group.add_argument("--web.config.file", **_web_config_file())
 
@@ -190,8 +199,8 @@ def _add_listen_address(group: _ArgumentGroup) -> None:
         metavar="ADDRESS",
         action="append",
         type=listen_address,
-        help="HOST:PORT, `:PORT` for every interface, or unix:PATH; may be repeated "
-        f"(default: {DEFAULT_LISTEN_ADDRESS})",
+        help=f"HOST:PORT, :PORT or unix:PATH; default {DEFAULT_LISTEN_ADDRESS}; :PORT is every "
+        "interface; may be repeated",
     )
 
 
@@ -199,7 +208,7 @@ def _web_config_file() -> dict[str, Any]:
     return {
         "dest": "web_config_file",
         "metavar": "FILE",
-        "help": "TLS, client certificates and users, in the format of node_exporter's file",
+        "help": "TLS, client certificates and users; in the format of node_exporter's file",
     }
 
 
@@ -208,7 +217,7 @@ def add_collectors(parser: ArgumentParser) -> None:
     from exporter import collectors
 
     group = parser.add_argument_group(
-        "collectors", "All are on; --collector.NAME cancels an earlier --no-collector.NAME."
+        COLLECTORS, "All are on; --collector.NAME cancels an earlier --no-collector.NAME."
     )
     for name, about in ((each.name, each.about) for each in collectors.collectors()):
         dest = f"{_COLLECTOR}{name}"
@@ -227,18 +236,22 @@ def options(args: Namespace) -> Options:
     """Return the given options; options that a command does not have keep their defaults.
 
     If no configuration was named and this host has one, the command uses that one and says so:
-    otherwise it would not do what the agent does. The agent looks for it itself (`daemon`).
+    otherwise it would not do what the agent does. The agent looks for it itself (`daemon`). A
+    command that an agent may answer says it only if none does (`connect`).
     """
     given = vars(args)
     if args.config_file is None and args.as_service:
-        given = {**given, "config_file": _service_config_file()}
+        file, note = _service_config_file()
+        given = {**given, "config_file": file, "config_note": note}
+        if note and not hasattr(args, "no_agent"):
+            output.print_errors(note)
     shared = {field.name for field in dataclasses.fields(Options)} & given.keys()
     off = {name for name, on in given.items() if name.startswith(_COLLECTOR) and not on}
     repeated = {"homes", "listen_addresses", "allowed_hosts"} & shared
     return dataclasses.replace(
         Options(
             state_dir=args.state_dir or paths.default_state_dir(),
-            is_particular=any(getattr(args, name, None) is not None for name in _PARTICULAR),
+            names_own_files=any(getattr(args, name, None) is not None for name in _OWN_FILES),
         ),
         **{name: given[name] for name in shared - repeated - {"state_dir"}},
         **cast(Any, {name: tuple(given[name]) for name in repeated if given[name]}),
@@ -246,15 +259,16 @@ def options(args: Namespace) -> Options:
     )
 
 
-def _service_config_file() -> str | None:
-    """Return the configuration file of the service; None if there is none or it is not readable."""
+def _service_config_file() -> tuple[str | None, str]:
+    """Return the configuration file of the service, None if there is none or it is not readable,
+    and what to say about it.
+    """
     file = paths.SYSTEM_CONFIG_FILE
     if os.access(file, os.R_OK):
-        output.print_errors(f"configuration: {file}; --config.file names another")
-        return file
+        return file, f"configuration: {file}; --config.file names another"
     if os.path.lexists(file):
-        output.print_errors(f"configuration: the defaults, for {file} cannot be read as this user")
-    return None
+        return None, f"configuration: the defaults, for {file} cannot be read as this user"
+    return None, ""
 
 
 class OneOf:

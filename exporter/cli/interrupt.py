@@ -14,6 +14,7 @@ from contextlib import closing, contextmanager, suppress
 from types import FrameType
 from typing import Final
 
+from exporter.cli import scan_notice
 from exporter.errors import InterruptedRunError
 from exporter.workers.cancellation import Cancellation
 
@@ -36,8 +37,10 @@ class Interrupts:
         return 128 + self._signal
 
     @contextmanager
-    def acting(self) -> Iterator[Cancellation]:
+    def acting(self, run: str) -> Iterator[Cancellation]:
         """Take signals as a request to stop as long as a run goes on."""
+        del run
+        scan_notice.clear()
         self.has_acted = True
         with closing(Cancellation()) as cancellation:
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 from exporter import logs
 from exporter.cli import commands, output
@@ -51,6 +53,8 @@ def _run(words: list[str], load: Callable[[str], Command]) -> int:
     if first == "--version":
         output.emit(version())
         return 0
+    if first.startswith("-"):
+        _refuse_options_first(words)
     command = load(_existing(first))
     args = Parser(first, command).parse(words[1:])
     args.words = words
@@ -59,12 +63,22 @@ def _run(words: list[str], load: Callable[[str], Command]) -> int:
 
 
 def _help(words: list[str]) -> int:
-    """Print the overview; `help status` prints the same as `status --help`."""
+    """Print the overview; `help status` prints all that `status --help` has on one screen."""
     if words:
-        Parser(words[0], commands.load(_existing(words[0]))).print_help()
+        output.emit(Parser(words[0], commands.load(_existing(words[0]))).format_help())
     else:
         output.emit(overview())
     return 0
+
+
+def _refuse_options_first(words: list[str]) -> NoReturn:
+    """Say what was probably meant: the same words, with the command first."""
+    command = next((word for word in words if word in commands.NAMES), "serve")
+    others = list(words)
+    if command in others:
+        others.remove(command)
+    meant = shlex.join([PROGRAM, command, *map(escape_control, others)])
+    raise UsageError(f"options come after the command: '{meant}' (see '{PROGRAM} --help')")
 
 
 def _existing(name: str) -> str:
@@ -74,10 +88,6 @@ def _existing(name: str) -> str:
     hint = f"(see '{PROGRAM} --help')"
     if not name:
         raise UsageError(f"no command given; to serve metrics: '{PROGRAM} serve' {hint}")
-    if name.startswith("-"):
-        raise UsageError(
-            f"options come after the command: '{PROGRAM} serve {escape_control(name)}' {hint}"
-        )
     meant = closest_match(name, commands.NAMES)
     fix = f", did you mean '{meant}'?" if meant else ""
     raise UsageError(f"unknown command {quoted(name)}{fix} {hint}")

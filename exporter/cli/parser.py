@@ -20,6 +20,8 @@ from exporter.config.paths import SYSTEM_CONFIG_FILE, SYSTEM_STATE_DIR
 from exporter.errors import UsageError
 from exporter.text import closest_match, quoted
 
+_SHOWN_EXAMPLES = 3
+"""How many examples the help on one screen has."""
 _FIRST_STEPS = (
     ("every home on this host", f"{PROGRAM} serve"),
     ("a demo that needs no Hermes", f"{PROGRAM} demo"),
@@ -40,6 +42,7 @@ FILES = (
 ENVIRONMENT = (
     ("HERMES_HOME", "a home to watch, in addition to ~/.hermes"),
     ("XDG_STATE_HOME", "directory for state instead of ~/.local/state"),
+    ("HERMES_EXPORTER_AGENT_SOCKET", "where an agent listens; empty: nowhere"),
     ("NO_COLOR", "if set, no colour on a terminal"),
 )
 
@@ -55,8 +58,10 @@ class Parser(ArgumentParser):
             formatter_class=_Formatter,
             allow_abbrev=False,
         )
+        self._name = name
         self._shown_examples = command.EXAMPLES
         self._takes_homes = name != "demo"
+        self._lists_collectors = name == "serve"
         arguments.add_common(self, takes_homes=self._takes_homes)
         command.add_arguments(self)
         places = "".join(
@@ -91,18 +96,71 @@ class Parser(ArgumentParser):
         output.emit(self.short_help())
 
     def short_help(self) -> str:
-        """Return the help of this command on one screen: what all commands share is one line."""
-        formatter = self._get_formatter()
-        formatter.add_usage(self.usage, self._actions, self._mutually_exclusive_groups)
-        formatter.add_text(self.description)
+        """Return the help on one screen: a line for each option; `help COMMAND` has all of it."""
+        about, _, _ = (self.description or "").partition("\n\n")
+        entries, listed = [], ""
         for group in self._action_groups:
-            if group.title != arguments.COMMON:
-                formatter.start_section(group.title)
-                formatter.add_text(group.description)
-                formatter.add_arguments(group._group_actions)  # noqa: SLF001 - as argparse does
-                formatter.end_section()
-        shared = _shared(takes_homes=self._takes_homes)
-        return f"{formatter.format_help()}\n{_examples(self._shown_examples)}\n{shared}"
+            shown = [each for each in group._group_actions if each.help is not SUPPRESS]  # noqa: SLF001 - as argparse does
+            if group.title == arguments.COLLECTORS and self._lists_collectors:
+                listed = _collectors(shown)
+            elif group.title == arguments.COLLECTORS and shown:
+                entries.append(("--no-collector.NAME", "switch one off; 'serve --help' lists them"))
+            elif group.title not in (arguments.COMMON, arguments.AGENT):
+                entries += [(_invocation(each), _expanded(each)) for each in shown]
+        width = max(len(name) for name, _ in entries)
+        lines = [f"  {name:<{width}}  {_brief(text, 76 - width)}\n" for name, text in entries]
+        parts = (
+            f"usage: {self.usage}\n",
+            f"{about}\n",
+            f"options:\n{''.join(lines)}",
+            listed,
+            _short_examples(self._shown_examples),
+            self._more(),
+        )
+        return "\n".join(filter(None, parts))
+
+    def _more(self) -> str:
+        home = " --home," if self._takes_homes else ""
+        asks = any(group.title == arguments.AGENT for group in self._action_groups)
+        agent = " --no-agent," if asks else ""
+        return (
+            f"Common options (--config.file,{home} --state-dir,{agent} --log.*), the\n"
+            f"exit status, and more about each option are in '{PROGRAM} help {self._name}'.\n"
+        )
+
+
+def _invocation(action: Action) -> str:
+    """Return an option or argument as it is written: `-h, --help`, `--plan HASH`, `RUN`."""
+    if not action.option_strings:
+        return str(action.metavar)
+    written = ", ".join(action.option_strings)
+    return f"{written} {action.metavar}" if action.nargs != 0 else written
+
+
+def _expanded(action: Action) -> str:
+    return str(action.help).replace("%(default)s", str(action.default))
+
+
+def _brief(text: str, room: int) -> str:
+    """Return a text that fits a line, or else what comes before its first `;`."""
+    return text if len(text) <= room else text.partition("; ")[0]
+
+
+def _collectors(switches: Sequence[Action]) -> str:
+    prefix = "--no-collector."
+    entries = [
+        (each.option_strings[0].removeprefix(prefix), str(each.help).partition(": ")[2])
+        for each in switches
+    ]
+    return _listing(f"collectors ({prefix}NAME switches one off)", entries)
+
+
+def _short_examples(examples: Sequence[tuple[str, str]]) -> str:
+    lines = (
+        f"  {line}  # {purpose}" if len(f"{line}{purpose}") <= 74 else f"  {line}"
+        for purpose, line in examples[:_SHOWN_EXAMPLES]
+    )
+    return "examples:\n" + "".join(f"{line}\n" for line in lines)
 
 
 class _Formatter(RawDescriptionHelpFormatter):
@@ -128,18 +186,11 @@ def version() -> str:
     return f"{PROGRAM} {__version__}\n"
 
 
-def _shared(*, takes_homes: bool) -> str:
-    home = " --home," if takes_homes else ""
-    return (
-        f"Common options (--config.file,{home} --state-dir, --log.*), the exit status,\n"
-        f"files and environment are in '{PROGRAM} --help'.\n"
-    )
-
-
 def _common_options() -> str:
     """Return the options of every command, as argparse would show them."""
     parser = ArgumentParser(PROGRAM, add_help=False, formatter_class=_Formatter)
     arguments.add_common(parser)
+    arguments.add_agent(parser)
     return parser.format_help().partition("\n\n")[2]
 
 

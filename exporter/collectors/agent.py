@@ -15,7 +15,7 @@ from exporter.evidence.models import Blindness
 BLIND_REASONS: Final = (
     *(reason.value for reason in Blindness),
     *("processes", "network_fs", "unknown_fs", "leases", "routing", "run_journal", "database"),
-    "clock",
+    *("clock", "open_sessions"),
 )
 
 BUILD = gauge(
@@ -32,7 +32,7 @@ BLIND = gauge(
     "1 for each thing that this agent cannot see of the home; nothing is ended on such evidence.",
     "home",
     Label("reason", BLIND_REASONS),
-    at_most=15,  # the filesystem is a network's or unknown, not both
+    at_most=16,  # the filesystem is a network's or unknown, not both
 )
 RELOAD = gauge(
     "hermes_exporter_config_last_reload_successful",
@@ -41,8 +41,8 @@ RELOAD = gauge(
 LIMITED = gauge(
     "hermes_exporter_limited",
     "Users or homes that were above a limit at the last scan: descriptors_per_user, "
-    "seconds_per_home.",
-    Label("limit", ("descriptors_per_user", "seconds_per_home")),
+    "seconds_per_home, open_sessions_per_home.",
+    Label("limit", ("descriptors_per_user", "seconds_per_home", "open_sessions_per_home")),
 )
 REAPER_ENFORCING = gauge(
     "hermes_reaper_enforcing", "1 if dead sessions are ended, 0 if they are only shown.", "home"
@@ -69,6 +69,7 @@ def collect(view: HostView, samples: Samples) -> None:
     samples.add(RELOAD, view.config_reload_successful)
     samples.add(LIMITED, view.limited_users, "descriptors_per_user")
     samples.add(LIMITED, view.slow_homes, "seconds_per_home")
+    samples.add(LIMITED, view.large_homes, "open_sessions_per_home")
     for home in view.homes:
         if home.scanned_at is not None:
             samples.add(SCANNED, home.scanned_at, home.label)

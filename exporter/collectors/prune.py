@@ -27,6 +27,7 @@ OBSTACLE = Label(
     "reason",
     (
         *("trash", "trash_in_use", "upkeep", "cooldown", "no_help", "caps", "other_homes"),
+        "no_space",
         *("protected", "age", "no_policy", OTHER),
     ),
 )
@@ -35,7 +36,7 @@ BLOCKED_BY = Label(
     (
         NO_SPACE,
         *(reason for policy in POLICIES.values() for reason in policy.in_the_way),
-        *("too_many_processes", OTHER),
+        *("too_many_processes", "too_many_sessions", OTHER),
         *BLIND_REASONS,
     ),
 )

@@ -86,7 +86,7 @@ def counter(name: str, help_text: str, *labels: str | Label, no_panel: str = "")
 def gauge_histogram(
     name: str, help_text: str, bounds: tuple[float, ...], *labels: str | Label
 ) -> Description:
-    """How values are spread now."""
+    """Declare a histogram of present values."""
     names, bounded = _names(name, labels), _bounded(labels)
     return Description(name, MetricKind.GAUGE_HISTOGRAM, help_text, names, bounds, bounded)
 

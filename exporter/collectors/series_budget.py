@@ -11,8 +11,9 @@ from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Final
 
+from exporter import collectors
 from exporter.collectors.labels import LIMITS, LabelFamily
-from exporter.collectors.registry import Collector, Description, MetricKind, registered
+from exporter.collectors.registry import Collector, Description, MetricKind
 
 SERIES_PER_HOME: Final = 600
 FREE_PER_HOME: Final = 100
@@ -30,7 +31,7 @@ _FREE_TEXT: Final[tuple[tuple[frozenset[str], LabelFamily], ...]] = (
 
 
 def series_of(metric: Description) -> int:
-    """How many series of this metric one home can have; raise KeyError if a label is unbounded."""
+    """Return how many series of this metric one home can have; KeyError if a label is unbounded."""
     if metric.at_most is not None:
         return metric.at_most
     labels = set(metric.labels) - {"home"}
@@ -51,20 +52,20 @@ def worst_case(metrics: Iterable[Description]) -> int:
     return sum(series_of(metric) for metric in metrics if "home" in metric.labels)
 
 
-def worst_case_of_agent(collectors: Sequence[Collector]) -> int:
+def worst_case_of_agent(every: Sequence[Collector]) -> int:
     """The series that describe the agent: its own metrics, two of each collector, and their sum."""
-    metrics = (metric for each in collectors for metric in each.descriptions)
+    metrics = (metric for each in every for metric in each.descriptions)
     own = sum(series_of(metric) for metric in metrics if "home" not in metric.labels)
-    return own + 2 * len(collectors) + 1
+    return own + 2 * len(every) + 1
 
 
 def values_of(metric: str, label: str) -> tuple[str, ...]:
-    """What this label of a metric can be; raise KeyError where no collector says it.
+    """Return every value this label of a metric can take; KeyError if no collector declares them.
 
     The name may lack `_total`: recorded rates are named so.
     """
     name = metric.removesuffix("_total")
-    for each in registered():
+    for each in collectors.collectors():
         for described in each.descriptions:
             if described.name.removesuffix("_total") == name:
                 return described.values_of(label)

@@ -82,7 +82,7 @@ REPEAT_STREAK = gauge(
 
 @collector(
     "sessions",
-    "sessions by source and end, messages per session, idle time, streaks",
+    "sessions by source and end, their messages, idle time",
     OPEN,
     ENDED,
     MESSAGES,

@@ -68,7 +68,7 @@ class HomeView(Struct, frozen=True):
         return self.scanned_at is not None or self.trouble is not Trouble.NONE
 
     def matched_files(self, pattern: str) -> MatchedFiles | None:
-        """What the last scan counted for a pattern that a collector has declared.
+        """Return what the last scan counted for a pattern that a collector declared.
 
         None where the home cannot be read, or the pattern matches too much to be counted.
         """
@@ -88,5 +88,7 @@ class HostView(Struct, frozen=True):
     """Users with more open files than a scan looks at."""
     slow_homes: int = 0
     """Homes that did not answer in their time at the last scan."""
+    large_homes: int = 0
+    """Homes with more open sessions than a worker keeps."""
     refused: tuple[RefusedHome, ...] = ()
     """Directories that look like homes and were refused."""

@@ -226,7 +226,9 @@ class Prune:
         Caps, "what automatic runs may take from a home in 24 hours; the rest follows the next day"
     )
     emergency: float = setting(
-        PERCENT, "97%", "filesystem use from which the trash of before is emptied at once"
+        PERCENT,
+        "97%",
+        "from this use of the filesystem on, trash from before that moment is emptied at once",
     )
     thresholds: Thresholds = nested(
         Thresholds, "crossing `high` starts a run, which stops at `low`", noun="threshold"

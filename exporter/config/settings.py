@@ -136,6 +136,18 @@ class ScanLimits:
         "more, only homes that this user can write are blind",
     )
     seconds_per_home: float = setting(DURATION, "120s", "longest time to read one home in a scan")
+    open_sessions_per_home: int = setting(
+        COUNT,
+        "150000",
+        "most open sessions of one home that are read and judged; a home with more is counted and "
+        "blind. Each takes about 1 kB of its worker's memory (LimitDATA= of the service)",
+    )
+    sessions_per_home: int = setting(
+        COUNT,
+        "300000",
+        "most sessions of one home for which the agent plans a prune, which takes about 1 kB each "
+        "for a moment; `prune` by hand has no such limit",
+    )
 
 
 @settings
@@ -179,6 +191,11 @@ class ConfiguredHome:
     def single_path(self) -> str | None:
         """The path, if it is that of one home."""
         return None if self.path is None or any(each in self.path for each in "*?[") else self.path
+
+    @property
+    def selector(self) -> str:
+        """What it selects by, as in the file: `user: alice`."""
+        return f"path: {self.path}" if self.user is None else f"user: {self.user}"
 
     def fits(self, paths: Sequence[str]) -> bool:
         """True if one of the paths is this one, or fits this pattern name by name."""
@@ -233,17 +250,22 @@ class Settings:
 
         A profile has the settings of its root home unless an entry selects it alone.
         """
-        chosen = self._entry((home.named_as, home.path), home.owner_name)[0] or self
+        chosen = self.entry((home.named_as, home.path), home.owner_name)[0] or self
         return HomeSettings(chosen.reaper, chosen.prune)
+
+    def only_watches(self, home: SelectableHome, *, may_write: bool) -> bool:
+        """True if a home is only watched although its settings ask for more."""
+        own = self.for_home(home)
+        return not may_write and Mode.ENFORCE in (own.reaper.mode, own.prune.mode)
 
     def wants(self, paths: Sequence[str], owner_name: str) -> bool:
         """True if a home that has been found, known by these paths, is to be watched."""
-        entry, of_its_root = self._entry(paths, owner_name)
+        entry, of_its_root = self.entry(paths, owner_name)
         if entry is None:
             return self.discover
         return entry.watch and (entry.profiles or not of_its_root)
 
-    def _entry(self, paths: Sequence[str], owner_name: str) -> tuple[ConfiguredHome | None, bool]:
+    def entry(self, paths: Sequence[str], owner_name: str) -> tuple[ConfiguredHome | None, bool]:
         """Return the entry that selects a home, and whether it does so through the root home.
 
         The closer one wins: the home's own path, a pattern for it, then both for the root of a

@@ -37,7 +37,7 @@ class Prose:
         self._pool = " ".join(rng.choices(words, weights, k=length // 5))
 
     def passage(self, size: int) -> str:
-        """So many characters from anywhere in the pool."""
+        """Return this many characters from anywhere in the pool."""
         start = self._rng.randrange(max(len(self._pool) - size, 1))
         return self._pool[start : start + size]
 
@@ -55,7 +55,7 @@ class Story(NamedTuple):
 
     @property
     def last_at(self) -> float:
-        """When its last message came; its start if it has none."""
+        """Return when its last message came; its start if it has none."""
         last: float = (
             self.messages[-1]["timestamp"] if self.messages else self.session["started_at"]
         )
@@ -108,7 +108,7 @@ def tell(
 
 
 def _used(model: str, calls: int, rng: Random) -> Row:
-    """What a session has used, in the columns that its row and that of its model share."""
+    """Return what a session used, in the columns that its row and its model's row share."""
     fresh, cached, output = calls * rng.randint(200, 900), calls * 5_000, calls * 150
     input_price, output_price = _PRICES[model]
     dollars = ((fresh + cached / 10) * input_price + output * output_price) / 1e6

@@ -97,7 +97,7 @@ def write_routing_mirror(sessions_dir: str, rows: Iterable[Row], when: float) ->
 
 
 def write_dead_gateway(home: str, *, started_at: float, last_seen_at: float) -> None:
-    """What a gateway leaves that was killed: its files still say that it runs."""
+    """Write what a killed gateway leaves: its files still say that it runs."""
     argv = ["hermes", "gateway", "run"]
     record = {"pid": NO_PID, "kind": "hermes-gateway", "argv": argv, "start_time": 4242}
     state = record | {

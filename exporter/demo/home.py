@@ -15,7 +15,7 @@ from random import Random
 
 from exporter.demo import checkpoints, files
 from exporter.demo.conversation import Prose, Story, tell
-from exporter.demo.database import Row, insert, new_state, write_kanban
+from exporter.demo.database import Row, insert, leave_wal, new_state, write_kanban
 from exporter.demo.population import CRON_JOBS, Shape, outlines
 from exporter.demo.state import ORPHAN_ENDING
 
@@ -26,6 +26,7 @@ _TRANSCRIPTS_FROM_MESSAGES = 20
 _DAYS = 120
 """Long enough for some sessions to be older than `old_sessions` wants them."""
 _ORPHANS = 4
+_WAL_BYTES = 3 << 20
 _CONFIG = """model: {default: example/orchard-large, provider: custom}
 checkpoints: {enabled: true}
 """
@@ -41,6 +42,7 @@ def make(directory: str, *, now: float, seed: int = 1) -> str:
     _make_home(home, _HOME, now, rng)
     _make_home(home + "/profiles/work", _PROFILE, now, rng)
     _make_checkpoints(home, directory, now, rng)
+    leave_wal(home + "/state.db", _WAL_BYTES)  # its gateway was killed
     files.write_dead_gateway(home, started_at=now - 2 * _DAY, last_seen_at=now - 3 * 3600)
     files.write_cron(home, jobs=CRON_JOBS, runs=6, last_tick_at=now - 3 * 3600)
     write_kanban(home + "/kanban.db", _tasks(now))

@@ -57,7 +57,7 @@ class Outline(NamedTuple):
     messages: int
     started_at: float
     last_at: float
-    """When its last message came; its start if it has none."""
+    """Return when its last message came; its start if it has none."""
     end_reason: str | None
     """None while it is open."""
     chat: int | None
@@ -128,7 +128,7 @@ def _nudge(counts: list[int], missing: int) -> None:
 
 
 def _starts(count: int, now: float, seconds: float, rng: Random) -> list[float]:
-    """When each session began, oldest first, no two in the same second: ids name the second."""
+    """Return when each session began, oldest first, no two in one second: ids name the second."""
     starts = sorted(now - rng.random() * seconds for _ in range(count))
     for index in range(count - 2, -1, -1):
         starts[index] = min(starts[index], starts[index + 1] - 1)
@@ -144,7 +144,7 @@ def _order(counts: list[int], rng: Random) -> list[int]:
 
 
 def _chats(origins: list[SourceShare], rng: Random) -> dict[int, int]:
-    """Which chat each messaging session belongs to, by index: about three sessions a chat."""
+    """Return the chat of each messaging session, by index: about three sessions a chat."""
     chats: dict[int, int] = {}
     # Sorted: the order of a set of names is another one in every process.
     for source in sorted({origin.source for origin in origins if origin.is_chat}):

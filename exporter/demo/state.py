@@ -13,6 +13,7 @@ import re
 from typing import Final
 
 from exporter.agent.state_store import StateStore
+from exporter.demo.trends import write_trends
 from exporter.hermes.continuity import text_key
 from exporter.pruner.gather.seen_deletions import pack_deleted
 from exporter.pruner.models import DeletionMemory, PruneMemory
@@ -50,15 +51,19 @@ def write_state(state_dir: str, home: str, *, now: float) -> None:
     }
     gone = [name for name, workdir in _workdirs(home) if not os.path.isdir(workdir)]
     memory = PruneMemory(
-        witness=DeletionMemory(deleted=pack_deleted(deleted)),
+        deletions=DeletionMemory(deleted=pack_deleted(deleted)),
         missing=dict.fromkeys(gone, then),
         present=tuple(gone),
     )
     store = StateStore.open(state_dir)
     try:
-        store.give_label(home, "default")
-        store.keep_homes({home: os.geteuid()})
+        labels = {home: "default", home + "/profiles/work": "default/work"}
+        for path, label in labels.items():
+            store.give_label(path, label)
+        store.keep_homes(dict.fromkeys(labels, os.geteuid()))
         store.keep_prune_memory(home, memory)
+        for path in labels:
+            write_trends(store, path, now=now)
     finally:
         store.close()
 

@@ -69,7 +69,8 @@ class Home(Struct, frozen=True):
     label: str
     owner: int
     may_write: bool
-    """False for a root-owned home that the operator did not name: it is only read."""
+    """False for a root-owned home that the configuration neither names nor selects: it is only
+    read."""
     named_as: str = ""
     """The path in the configuration. It differs from `path` if there are symlinks above it."""
     owner_name: str = ""
@@ -98,6 +99,8 @@ class Census(Struct, frozen=True):
 
     homes: tuple[Home, ...]
     refused: tuple[RefusedHome, ...]
+    unused: tuple[str, ...] = ()
+    """Entries of the configuration that select no home here: mistyped, or meant for other hosts."""
 
 
 class Account(Struct, frozen=True):

@@ -29,10 +29,6 @@ class Clock(Struct, frozen=True):
         """Return when a process with these start ticks began, by the present wall clock."""
         return self.wall - self.since_boot + start_ticks / self.ticks_per_second
 
-    def age(self, start_ticks: int) -> Seconds:
-        """Return how long such a process has run; changes of the wall clock do not matter."""
-        return self.since_boot - start_ticks / self.ticks_per_second
-
     def jumped_since(self, earlier: Clock, allowed: Seconds = _JUMP_SECONDS) -> bool:
         """True if the wall clock was set between two readings of the same boot."""
         boot_moment = self.wall - self.since_boot

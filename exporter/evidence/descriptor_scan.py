@@ -144,7 +144,6 @@ class ProcessScan:
     def __init__(self, proc: str, wanted: WantedFiles, descriptors_per_user: int) -> None:
         self.seen_processes: Final = SeenProcesses()
         self.budget: Final = DescriptorBudget(descriptors_per_user, proc)
-        self.processes = 0
         self.unreadable: Final[list[int]] = []
         self.failed_users: Final[set[int]] = set()
         """Users whose processes could not be read for another reason; -1 for an unknown user."""
@@ -157,7 +156,6 @@ class ProcessScan:
         """Scan every process; raise OSError if there is no /proc."""
         kernel_threads = list_kernel_threads(self._proc)
         pids = [int(pid) for pid in list_pids(self._proc) if pid not in kernel_threads]
-        self.processes = len(pids)
         for pid in pids:
             try:
                 self.scan_process(pid)

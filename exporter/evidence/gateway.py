@@ -15,7 +15,6 @@ from exporter.evidence.models import (
     HIDES_PROCESSES,
     Blindness,
     GatewayEvidence,
-    GatewayProof,
     GatewayState,
     HomeFiles,
 )
@@ -24,8 +23,8 @@ from exporter.evidence.procfs import ProcessStat, is_gone
 from exporter.hermes.process_kinds import UNREADABLE, ProcessKind, classify
 from exporter.snapshot import GatewayFiles
 
-_UNKNOWN_CONFLICT: Final = GatewayEvidence(GatewayState.UNKNOWN, GatewayProof.CONFLICT)
-_UNKNOWN_BLIND: Final = GatewayEvidence(GatewayState.UNKNOWN, GatewayProof.BLIND)
+_DOWN: Final = GatewayEvidence(GatewayState.DOWN)
+_UNKNOWN: Final = GatewayEvidence(GatewayState.UNKNOWN)
 
 
 class GatewayCandidate(NamedTuple):
@@ -40,7 +39,7 @@ class GatewayCandidate(NamedTuple):
 def judge_gateway(
     home: HomeFiles, files: GatewayFiles, context: SurveyContext, blind: Collection[Blindness]
 ) -> GatewayEvidence:
-    """Return up, down or unknown, and the evidence that decided.
+    """Return up, down or unknown; unknown also if process and lock contradict each other.
 
     The recorded PID is the gateway's own view. In a container it differs from the PID that we see,
     so a holder of the database may be the recorded process too.
@@ -55,22 +54,19 @@ def judge_gateway(
             pid: found for pid in sorted(pids) if (found := _read_candidate(context.proc, pid))
         }
     except OSError:
-        return _UNKNOWN_BLIND
+        return _UNKNOWN
     recorded = next((found for found in suspects.values() if _is_recorded(found, files)), None)
     if recorded is not None:
         if recorded.pid in owners:
-            return _up(recorded, GatewayProof.PROCESS_AND_LOCK, context.clock)
-        return _UNKNOWN_BLIND if locks is None else _UNKNOWN_CONFLICT
+            return _up(recorded, context.clock)
+        return _UNKNOWN
     for pid in owners & suspects.keys():
         if suspects[pid].kind is ProcessKind.GATEWAY:
-            return _up(suspects[pid], GatewayProof.LOCK, context.clock)
+            return _up(suspects[pid], context.clock)  # its record is not written yet
     if locks is None or locks.failed or HIDES_PROCESSES & set(blind):
-        return _UNKNOWN_BLIND
-    if not owners:
-        return GatewayEvidence(GatewayState.DOWN, GatewayProof.NEITHER)
-    if owners & suspects.keys():
-        return _UNKNOWN_CONFLICT
-    return GatewayEvidence(GatewayState.DOWN, GatewayProof.LOCK_OUTLIVED)
+        return _UNKNOWN
+    # A lock whose owner is gone is kept by a child that the gateway forked: the gateway is down.
+    return _UNKNOWN if owners & suspects.keys() else _DOWN
 
 
 def _lock_owners(files: GatewayFiles, context: SurveyContext) -> set[int]:
@@ -95,9 +91,9 @@ def _is_recorded(suspect: GatewayCandidate, files: GatewayFiles) -> bool:
     return suspect.stat.start_ticks == files.start_ticks
 
 
-def _up(suspect: GatewayCandidate, proof: GatewayProof, clock: Clock) -> GatewayEvidence:
+def _up(suspect: GatewayCandidate, clock: Clock) -> GatewayEvidence:
     started_at = clock.epoch(suspect.stat.start_ticks)
-    return GatewayEvidence(GatewayState.UP, proof, suspect.pid, started_at)
+    return GatewayEvidence(GatewayState.UP, started_at)
 
 
 def _read_candidate(proc: str, pid: int) -> GatewayCandidate | None:

@@ -72,15 +72,11 @@ def _describe(
         pid=seen.pid,
         start_ticks=seen.stat.start_ticks,
         started_at=context.clock.epoch(seen.stat.start_ticks),
-        uid=seen.uid,
         namespace_pid=seen.namespace_pid,
         kind=ProcessKind.EXPORTER if ours else seen.role.kind,
         may_resume=seen.role.may_resume,
-        holds_database=has.database is not None,
         holds_shm=has.shm is not None,
         shm_inode=has.shm.identity.inode if has.shm and not has.stranger else None,
-        database_locked=None if context.locks is None else held.database,
-        shm_locked=None if context.locks is None else held.shm,
         lockless_database=missing.database,
         lockless_shm=missing.shm,
         deleted_wal=has.deleted,
@@ -101,7 +97,7 @@ def _sessions(
     if trusted is not None and seen.uid not in trusted:
         return ()
     try:
-        return sessions_of(seen, context.proc, context.clock, trusted)
+        return sessions_of(seen, context.proc, trusted)
     except OSError:
         blind.append(Blindness.UNREADABLE)
         return ()

@@ -50,25 +50,6 @@ class GatewayState(StrEnum):
     UNKNOWN = "unknown"
 
 
-class GatewayProof(StrEnum):
-    """The evidence that decided about a gateway."""
-
-    PROCESS_AND_LOCK = "process_and_lock"
-    """Up: the recorded process runs and holds gateway.lock."""
-    LOCK = "lock"
-    """Up: another living gateway holds the lock; its record is not written yet."""
-    PROCESS = "process"
-    """Up: the recorded process runs; this platform does not show locks."""
-    NEITHER = "neither"
-    """Down: the recorded process is gone and no process holds the lock."""
-    LOCK_OUTLIVED = "lock_outlived"
-    """Down: the recorded process is gone, but a child that it forked keeps its lock."""
-    CONFLICT = "conflict"
-    """Unknown: process and lock contradict each other."""
-    BLIND = "blind"
-    """Unknown: the process or its lock may be hidden from us."""
-
-
 class HomeFiles(Struct, frozen=True):
     """A database to look for among open descriptors, and the gateway of its home."""
 
@@ -98,11 +79,6 @@ class NamedSession(Struct, frozen=True):
 
     id: SessionId
     how: NamedBy
-    since: Timestamp
-    """Start of the process that names it.
-
-    Prefer the newest: a CLI changes its session, its children do not.
-    """
 
 
 class Holder(Struct, frozen=True):
@@ -111,19 +87,14 @@ class Holder(Struct, frozen=True):
     pid: int
     start_ticks: int
     started_at: Timestamp
-    uid: int
     namespace_pid: int
     """The PID that the process sees itself; differs from `pid` in a container."""
     kind: ProcessKind
     may_resume: bool
     """True if it was, or may have been, told to resume a session that it did not begin."""
-    holds_database: bool
     holds_shm: bool
     shm_inode: int | None
     """None also for a stranger."""
-    database_locked: bool | None
-    """None if locks cannot be seen."""
-    shm_locked: bool | None
     lockless_database: bool
     """It uses the database in WAL mode and has lost its lock: writing beside it loses its data."""
     lockless_shm: bool
@@ -151,8 +122,6 @@ class Holder(Struct, frozen=True):
 
 class GatewayEvidence(Struct, frozen=True):
     state: GatewayState
-    decided_by: GatewayProof
-    pid: int | None = None
     started_at: Timestamp | None = None
 
 
@@ -199,8 +168,5 @@ class Survey(Struct, frozen=True):
     homes: dict[str, HomeEvidence]
     candidates: tuple[PossibleHome, ...]
     blind: tuple[Blindness, ...]
-    processes: int
-    unreadable: int
-    """Processes whose descriptors could not be read."""
     limited_users: int = 0
     """Users that have more open files than a scan reads."""

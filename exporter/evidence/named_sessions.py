@@ -5,40 +5,36 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from exporter.evidence.boot import Clock
 from exporter.evidence.descriptor_scan import SeenProcess
 from exporter.evidence.models import NamedSession
 from exporter.evidence.process import PinnedProcess
 from exporter.evidence.procfs import is_gone, list_pids, read_stat
 from exporter.hermes.process_kinds import NamedBy, ProcessKind, session_in_environment
-from exporter.snapshot import Timestamp
 
 _CHILDREN_MAX: Final = 256
 
 
 def sessions_of(
-    seen_process: SeenProcess, proc: str, clock: Clock, trusted: Collection[int] | None
+    seen_process: SeenProcess, proc: str, trusted: Collection[int] | None
 ) -> tuple[NamedSession, ...]:
-    """Return the sessions that this process names, newest first; raise OSError if reading failed.
+    """Return the sessions that this process names; raise OSError if reading failed.
 
     `trusted` are the users whose children count; None for all users.
     """
     role = seen_process.role
     if role.kind is ProcessKind.MAINTENANCE:
         return ()
-    said: dict[tuple[str, NamedBy], Timestamp] = {}
-    if role.session_id is not None and role.how is not None:
-        said[role.session_id, role.how] = clock.epoch(seen_process.stat.start_ticks)
-    for session_id, since in _named_by_children(seen_process, proc, clock, trusted):
-        key = session_id, NamedBy.CHILD_ENVIRONMENT
-        said[key] = max(since, said.get(key, since))
-    newest = sorted(said.items(), key=lambda item: -item[1])
-    return tuple(NamedSession(id_, how, since) for (id_, how), since in newest)
+    named = [NamedSession(role.session_id, role.how)] if role.session_id and role.how else []
+    named += [
+        NamedSession(session_id, NamedBy.CHILD_ENVIRONMENT)
+        for session_id in _named_by_children(seen_process, proc, trusted)
+    ]
+    return tuple(dict.fromkeys(named))
 
 
 def _named_by_children(
-    seen_process: SeenProcess, proc: str, clock: Clock, trusted: Collection[int] | None
-) -> list[tuple[str, Timestamp]]:
+    seen_process: SeenProcess, proc: str, trusted: Collection[int] | None
+) -> list[str]:
     """Return the sessions in the environment of the process's children.
 
     Hermes puts its session id into the environment of the processes it starts. The id that Hermes
@@ -46,10 +42,10 @@ def _named_by_children(
     only that id: a forked child, or a child that was started before the session began.
     """
     children = _find_children(seen_process, proc)[:_CHILDREN_MAX]
-    heard = [_named_by(pid, seen_process.pid, proc, clock, trusted) for pid in children]
-    said = [answer for answer in heard if answer is not None]
-    inherited = _inherited(seen_process, proc) if said else None
-    return [answer for answer in said if answer[0] != inherited]
+    answers = [_named_by(pid, seen_process.pid, proc, trusted) for pid in children]
+    named = [session_id for session_id in answers if session_id is not None]
+    inherited = _inherited(seen_process, proc) if named else None
+    return [session_id for session_id in named if session_id != inherited]
 
 
 def _find_children(seen_process: SeenProcess, proc: str) -> list[int]:
@@ -67,9 +63,7 @@ def _inherited(seen_process: SeenProcess, proc: str) -> str | None:
         return None  # then every session that its children name counts
 
 
-def _named_by(
-    pid: int, parent: int, proc: str, clock: Clock, trusted: Collection[int] | None
-) -> tuple[str, Timestamp] | None:
+def _named_by(pid: int, parent: int, proc: str, trusted: Collection[int] | None) -> str | None:
     try:
         with PinnedProcess(proc, pid) as child:
             stat = child.stat()
@@ -83,4 +77,4 @@ def _named_by(
             # a child that also hides its descriptors has made this survey blind already
             return None
         raise
-    return session_id, clock.epoch(stat.start_ticks)
+    return session_id

@@ -39,7 +39,6 @@ class _DescriptorInfo(NamedTuple):
 class Descriptor(NamedTuple):
     """An open file with a wanted name, or a sidecar of such a database."""
 
-    number: str
     directory: str
     name: str
     """The database's name, also for a sidecar."""
@@ -189,7 +188,7 @@ class PinnedProcess:
             return None
         if info.path_only:
             return None
-        return Descriptor(number, *parts, identity, info.locks, info.read_only)
+        return Descriptor(*parts, identity, info.locks, info.read_only)
 
     def _identity(self, number: str) -> FileIdentity:
         try:

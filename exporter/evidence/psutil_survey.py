@@ -16,7 +16,6 @@ import psutil
 from exporter.evidence.models import (
     Blindness,
     GatewayEvidence,
-    GatewayProof,
     GatewayState,
     Holder,
     HomeEvidence,
@@ -47,15 +46,14 @@ def survey(targets: Sequence[HomeFiles]) -> Survey:
     """Return which of the processes that we may read have these databases open."""
     names = {DATABASE_NAME, *(home.name for home in targets)}
     seen: list[_SeenProcess] = []
-    unreadable = total = 0
+    unreadable = False
     for process in psutil.process_iter():
-        total += 1
         try:
             found = _read_process(process, names)
         except psutil.NoSuchProcess:
             continue  # it ended during the scan
         except (psutil.Error, OSError):
-            unreadable += 1
+            unreadable = True
             continue
         if found.files:
             seen.append(found)
@@ -64,8 +62,6 @@ def survey(targets: Sequence[HomeFiles]) -> Survey:
         homes={home.key: _judge_home(home, seen, blind) for home in targets},
         candidates=tuple(_candidates(seen)),
         blind=blind,
-        processes=total,
-        unreadable=unreadable,
     )
 
 
@@ -83,14 +79,14 @@ def started_at(pid: int) -> Timestamp | None:
 def judge_gateway(files: GatewayFiles) -> GatewayEvidence:
     """Judge by the recorded process alone."""
     if files.pid is None or files.start_ticks is None:
-        return GatewayEvidence(GatewayState.UNKNOWN, GatewayProof.BLIND)
+        return GatewayEvidence(GatewayState.UNKNOWN)
     try:
         began = started_at(files.pid)
     except OSError:
-        return GatewayEvidence(GatewayState.UNKNOWN, GatewayProof.BLIND)
+        return GatewayEvidence(GatewayState.UNKNOWN)
     if began is None or abs(began * _TICKS_PER_SECOND - files.start_ticks) > 1:
-        return GatewayEvidence(GatewayState.DOWN, GatewayProof.PROCESS)
-    return GatewayEvidence(GatewayState.UP, GatewayProof.PROCESS, files.pid, began)
+        return GatewayEvidence(GatewayState.DOWN)
+    return GatewayEvidence(GatewayState.UP, began)
 
 
 def _read_process(process: psutil.Process, names: Collection[str]) -> _SeenProcess:
@@ -126,20 +122,16 @@ def _describe(home: HomeFiles, seen: _SeenProcess) -> Holder:
     role = seen.role
     sessions: tuple[NamedSession, ...] = ()
     if role.session_id is not None and role.how is not None:
-        sessions = (NamedSession(role.session_id, role.how, seen.started_at),)
+        sessions = (NamedSession(role.session_id, role.how),)
     return Holder(
         pid=seen.pid,
         start_ticks=round(seen.started_at * _TICKS_PER_SECOND),
         started_at=seen.started_at,
-        uid=seen.uid,
         namespace_pid=seen.pid,
         kind=role.kind,
         may_resume=role.may_resume,
-        holds_database=home.database in held,
         holds_shm=home.shm is not None and home.shm in held,
         shm_inode=home.shm.inode if home.shm and home.shm in held else None,
-        database_locked=None,
-        shm_locked=None,
         lockless_database=False,
         lockless_shm=False,
         deleted_wal=False,

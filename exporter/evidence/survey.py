@@ -80,8 +80,6 @@ def survey(
         homes={home.key: _judge_home(home, context) for home in targets},
         candidates=_candidates(process_scan.seen_processes.by_pid.values()),
         blind=tuple(context.blind),
-        processes=process_scan.processes,
-        unreadable=len(process_scan.unreadable),
         limited_users=len(process_scan.budget.limited),
     )
 
@@ -132,8 +130,6 @@ def _blind_survey(targets: Sequence[HomeFiles], why: Blindness) -> Survey:
         homes={home.key: unseen for home in targets},
         candidates=(),
         blind=(why,),
-        processes=0,
-        unreadable=0,
     )
 
 

@@ -58,7 +58,6 @@ class Relation(Enum):
 class Head(NamedTuple):
     """The parts of a session that the rules read."""
 
-    id: str
     source: Any
     title: Any
     system_prompt: Any
@@ -95,7 +94,6 @@ def read_head(
         return None
     source, title, prompt, config, started_at, end_reason = row
     return Head(
-        session_id,
         source,
         title,
         prompt,

@@ -187,7 +187,7 @@ def run_git(
     program: str = "git",
     start: Start = start_plainly,
 ) -> bytes:
-    """What `git *arguments` prints for the repository at `git_dir`; raise GitError otherwise."""
+    """Return what `git *arguments` prints for the repository `git_dir`; GitError if it fails."""
     refuse_unfit_repository(git_dir)
     command = [program, "--no-pager"]
     for setting in _SETTINGS:

@@ -54,13 +54,14 @@ def _read_config(path: str) -> HomeConfig:
         content = read_small(path, _CONFIG_BYTES)
     except HomeError:
         return HomeConfig(enables_plugins=True)
-    if not content or (b"max_messages" not in content and b"plugins" not in content):
+    # An escape in a quoted key may spell either name.
+    if not content or not any(word in content for word in (b"max_messages", b"plugins", b"\\")):
         return HomeConfig()
     try:
         document = yaml.load(content, NoAliasLoader)  # noqa: S506 - a SafeLoader
     except (yaml.YAMLError, ValueError, RecursionError):
         # Not valid YAML: if it mentions plugins, assume that some are enabled.
-        return HomeConfig(enables_plugins=b"plugins" in content)
+        return HomeConfig(enables_plugins=b"plugins" in content or b"\\" in content)
     limit = _get(_get(document, "session_reset"), "max_messages")
     if limit is None:
         limit = _get(_get(_get(document, "gateway"), "session_reset"), "max_messages")

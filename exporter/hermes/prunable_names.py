@@ -63,7 +63,7 @@ def _session_file_kind(path: bytes) -> DiskKind | None:
 
 
 def is_temporary_object(path: bytes) -> bool:
-    """Whether git left this behind when it was killed: a half-written pack or object."""
+    """True if a killed git left this: a half-written pack or object."""
     folder, _, name = path.rpartition(b"/")
     place = _OBJECTS.fullmatch(folder)
     if place is None or _TEMPORARY.fullmatch(name) is None:
@@ -73,12 +73,12 @@ def is_temporary_object(path: bytes) -> bool:
 
 
 def is_prunable_repo(path: bytes) -> bool:
-    """Whether this is a shadow repository of before 0.13, or a whole archive of such."""
+    """True for a shadow repository of Hermes before 0.13, and for a whole archive of them."""
     return is_archive(path) or is_shadow_repo(*_split(path))
 
 
 def is_prunable_project(name: bytes) -> bool:
-    """Whether this could be the name of a project of the store."""
+    """True if this could be the name of a project of the store."""
     return is_project_name(name)
 
 
@@ -88,7 +88,7 @@ def project_files(name: str) -> tuple[str, ...]:
 
 
 def project_locks(name: str) -> tuple[str, ...]:
-    """What lies in the store while git works on this project or on all of them."""
+    """Return the lock files that exist while git works on this project or on all of them."""
     return (
         f"indexes/{name}.lock",
         f"refs/hermes/{name}.lock",

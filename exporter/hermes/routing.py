@@ -48,8 +48,6 @@ class Routing(Struct, frozen=True):
     holds: dict[str, list[Hold]]
     readable: bool
     """False if a source of routing exists but could not be understood."""
-    routed: int
-    """The number of sessions that a chat or topic currently points to."""
     valid_until: float | None
     """When the first of the compression locks expires."""
     owners: frozenset[TaskOwner] = frozenset()
@@ -220,11 +218,9 @@ def _routing(pointers: Pointers, by_routing: set[str], by_topic: set[str]) -> Ro
     _hold(holds, pointers.locks, Hold.COMPRESSION_LOCK)
     _hold(holds, pointers.delegating, Hold.DELEGATION)
     _hold(holds, pointers.with_goals, Hold.GOAL)
-    routed = len(pointers.routed | pointers.topics)
     return Routing(
         holds,
         pointers.readable,
-        routed,
         min(pointers.locks.values(), default=None),
         frozenset(owner for owners in pointers.delegating.values() for owner in owners),
     )

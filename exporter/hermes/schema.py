@@ -7,7 +7,7 @@ for a missing column, and unknown columns are ignored.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import apsw
 from msgspec import Struct
@@ -46,9 +46,6 @@ class Schema(Struct, frozen=True):
     def expression(self, table: str, column: str, missing: str = "NULL") -> str:
         """Return the column's name, or an SQL constant if the column does not exist."""
         return column if self.has(table, column) else missing
-
-    def missing(self, table: str, columns: Sequence[str]) -> list[str]:
-        return [f"{table}.{column}" for column in columns if not self.has(table, column)]
 
 
 def probe_schema(connection: apsw.Connection) -> Schema:

@@ -1,4 +1,4 @@
-"""The queries over Hermes's sessions and messages, for any set of columns.
+"""The queries over Hermes's sessions, for any set of columns.
 
 A scan reads `sessions` only once: `system_prompt` is stored before most columns, so SQLite must
 read the overflow pages of each row. The scan reads in slices, in the order of ids. So no read
@@ -8,7 +8,6 @@ transaction lasts long, and only one slice is in memory.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
 from operator import itemgetter
@@ -17,6 +16,7 @@ from typing import Annotated, Any, Final, NamedTuple
 import apsw
 import msgspec
 
+from exporter.hermes.message_queries import BETWEEN, NO_MESSAGES, MessageQueries, MessageStats
 from exporter.hermes.odd_rows import (
     CLOCK_MAX,
     COST_COLUMNS,
@@ -36,21 +36,6 @@ from exporter.hermes.utf8 import rows_in_utf8
 from exporter.snapshot import ModelUsage
 
 _MODELS_PER_SESSION: Final = 32
-_FEW_MESSAGES: Final = 2_000
-"""Up to this many messages are counted one by one, without comparing whole sessions."""
-
-OPTIONAL_COLUMNS: Final = (
-    "end_reason",
-    "tool_call_count",
-    "api_call_count",
-    "model",
-    *TOKEN_COLUMNS,
-    *COST_COLUMNS,
-    "parent_session_id",
-    "handoff_state",
-)
-
-
 _Count = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
 _Money = Annotated[float, msgspec.Meta(ge=0.0, le=MONEY_MAX)]
 _Clock = Annotated[float, msgspec.Meta(gt=0.0, le=CLOCK_MAX)] | None
@@ -95,34 +80,6 @@ _TEXTS: Final = {
     for name in ("id", "source", "end_reason", "model", "parent_id", "handoff_state")
 }
 _USED: Final = itemgetter(SessionRow._fields.index("source"), *range(_TOOL_CALLS, _AFTER_COSTS))
-
-
-class MessageStats(NamedTuple):
-    """What `messages` holds of one session."""
-
-    rows: int
-    active: int
-    newest: float | None
-    """None if there are no messages, or if the newest time is not a number: text sorts last."""
-    above_watermark: int
-
-    def with_others(self, other: MessageStats) -> MessageStats:
-        """Add up two parts of the same session's messages; neither part is empty."""
-        known = self.newest is not None and other.newest is not None
-        return MessageStats(
-            self.rows + other.rows,
-            self.active + other.active,
-            max(self.newest or 0.0, other.newest or 0.0) if known else None,
-            self.above_watermark + other.above_watermark,
-        )
-
-
-NO_MESSAGES: Final = MessageStats(0, 0, None, 0)
-
-
-def _sane(newest: Any) -> float | None:
-    """Return a time in the valid range of clocks; None for anything else."""
-    return newest if isinstance(newest, float | int) and 0 < newest <= CLOCK_MAX else None
 
 
 UsageRow = tuple[str, str, int, _Count, _Count, _Count, _Count, _Count, _Money, _Money]
@@ -196,7 +153,6 @@ def _repaired(found: Sequence[Sequence[Any]]) -> Page:
     return page._replace(left_out=len(found) - len(page.rows))
 
 
-_BETWEEN: Final = "session_id BETWEEN :first AND :last"
 _GIVEN: Final = "IN (SELECT value FROM json_each(:ids))"
 _AMONG: Final = f"session_id {_GIVEN}"
 
@@ -208,9 +164,7 @@ class SessionQueries:
         self.schema = schema
         self._odd_columns = ", ".join(session_expressions(schema))
         self._plain_columns = ", ".join(_plain_expressions(schema))
-        self._has_messages = schema.has("messages", "id", "session_id", "timestamp")
-        has_active = schema.has("messages", "active")
-        self._active = "messages.active" if has_active else "1"
+        self.messages = MessageQueries(schema)
         self._has_usage = schema.has("session_model_usage", "session_id", "model", *TOKEN_COLUMNS)
         self._odd_usage_columns = ", ".join(usage_expressions(schema))
         self._plain_usage_columns = ", ".join(_plain_usage_expressions(schema))
@@ -230,8 +184,8 @@ class SessionQueries:
         if not rows:
             return []
         bounds = {"first": rows[0].id, "last": rows[-1].id}
-        stats = self._stats_between(connection, bounds, watermark)
-        return _records(rows, stats, self._usage(connection, _BETWEEN, bounds))
+        stats = self.messages.stats_between(connection, bounds, watermark)
+        return _records(rows, stats, self._usage(connection, BETWEEN, bounds))
 
     def records(
         self, connection: apsw.Connection, session_ids: Sequence[str], watermark: int
@@ -239,7 +193,7 @@ class SessionQueries:
         """Return these sessions, without those that are gone."""
         bindings = {"ids": json.dumps(list(session_ids))}
         rows = self._session_rows(connection, f"WHERE id {_GIVEN} AND {FIT_ID}", bindings).rows
-        stats = self._stats_of(connection, bindings, watermark)
+        stats = self.messages.stats_of(connection, bindings, watermark)
         return _records(rows, stats, self._usage(connection, _AMONG, bindings))
 
     def rows_after(
@@ -270,82 +224,6 @@ class SessionQueries:
         last = rows[-1].id if rows else None
         return Page(rows, [values[_FIELDS:] for values in found], last, 0)
 
-    def _stats_between(
-        self, connection: apsw.Connection, bounds: dict[str, Any], watermark: int
-    ) -> dict[str, MessageStats]:
-        """Return statistics by session, from an index alone: no message is read.
-
-        There is one group for each of the few values of `active`.
-        """
-        stats: dict[str, MessageStats] = {}
-        if not self._has_messages:
-            return stats
-        fresh = self._fresh(connection, watermark) if watermark > 0 else None
-        above = "SUM(id > :watermark)" if watermark > 0 and fresh is None else "COUNT(*)"
-        newest = (
-            "(SELECT MAX(timestamp) FROM messages WHERE session_id = session "
-            f"AND {self._active} IS found.active)"
-        )
-        which = (
-            f"SELECT session_id AS session, {self._active} AS active, COUNT(*) AS amount, "
-            f"{above} AS above FROM messages WHERE {_BETWEEN} GROUP BY session_id, {self._active}"
-        )
-        for session_id, inactive, rows, latest, above_watermark in _stats(
-            connection,
-            f"SELECT substr(session, 1, {ID_CHARACTERS}), found.active IS 0, amount, {_NEWEST}, "
-            f"above FROM ({which}) AS found",
-            newest,
-            {**bounds, "watermark": watermark},
-        ):
-            if fresh is not None:
-                above_watermark = fresh.pop(session_id, 0)
-            active = 0 if inactive else rows
-            found = MessageStats(rows, active, _sane(latest), above_watermark)
-            known = stats.get(session_id)
-            stats[session_id] = found if known is None else known.with_others(found)
-        return stats
-
-    def _stats_of(
-        self, connection: apsw.Connection, bindings: dict[str, Any], watermark: int
-    ) -> dict[str, MessageStats]:
-        """Return the same for given sessions. They may be long, and this way counts them faster."""
-        if not self._has_messages:
-            return {}
-        fresh = self._fresh(connection, watermark) if watermark > 0 else None
-        counted = "SELECT COUNT(*) FROM messages WHERE session_id = ids.value"
-        # The `+` keeps SQLite from searching by message id: very many ids may be above the
-        # watermark.
-        above = f"({counted} AND +id > :watermark)" if watermark > 0 and fresh is None else "NULL"
-        stats: dict[str, MessageStats] = {}
-        for session_id, rows, inactive, newest, above_watermark in _stats(
-            connection,
-            f"SELECT ids.value, ({counted}), ({counted} AND {self._active} IS 0), {_NEWEST}, "
-            f"{above} FROM json_each(:ids) AS ids",
-            "(SELECT MAX(timestamp) FROM messages WHERE session_id = ids.value)",
-            {**bindings, "watermark": watermark},
-        ):
-            if fresh is not None:
-                above_watermark = fresh[session_id]
-            elif watermark <= 0:
-                above_watermark = rows
-            stats[session_id] = MessageStats(rows, rows - inactive, _sane(newest), above_watermark)
-        return stats
-
-    def _fresh(self, connection: apsw.Connection, watermark: int) -> Counter[str] | None:
-        """Return each session's number of messages above the watermark; None if too many.
-
-        NOT INDEXED makes SQLite search by rowid; without it SQLite scans a whole index.
-        """
-        rows, left_out = rows_in_utf8(
-            connection,
-            f"SELECT substr(session_id, 1, {ID_CHARACTERS}) FROM messages NOT INDEXED "
-            f"WHERE id > ? LIMIT {_FEW_MESSAGES + 1}",
-            (watermark,),
-        )
-        if len(rows) + left_out > _FEW_MESSAGES:
-            return None
-        return Counter(session_id for (session_id,) in rows)
-
     def _usage(
         self, connection: apsw.Connection, which: str, bindings: dict[str, Any]
     ) -> Mapping[str, Sequence[UsageRow]]:
@@ -368,27 +246,6 @@ class SessionQueries:
             odd: list[Any] = connection.execute(statement, bindings).fetchall()
             return [tuple(decoded(values, _USAGE_TEXTS)[0]) for values in odd]
 
-    def sessions_written_since(self, connection: apsw.Connection, watermark: int) -> list[str]:
-        """Return the sessions with messages above the watermark.
-
-        NOT INDEXED makes SQLite search by rowid; without it SQLite scans a whole index.
-        """
-        if not self._has_messages:
-            return []
-        rows, _ = rows_in_utf8(
-            connection,
-            f"SELECT DISTINCT substr(session_id, 1, {ID_CHARACTERS}) FROM messages NOT INDEXED "
-            "WHERE id > ? AND typeof(session_id) = 'text'",
-            (watermark,),
-        )
-        return [session_id for (session_id,) in rows]
-
-    def highest_message_id(self, connection: apsw.Connection) -> int:
-        if not self._has_messages:
-            return 0
-        found = connection.execute("SELECT MAX(id) FROM messages").get
-        return found if isinstance(found, int) else 0
-
     def count(self, connection: apsw.Connection) -> int:
         return int(connection.execute("SELECT COUNT(*) FROM sessions").get)
 
@@ -408,22 +265,6 @@ class SessionQueries:
         Such an id is not text, is too long, or has a NUL in it.
         """
         return int(connection.execute(f"SELECT COUNT(*) FROM sessions WHERE NOT ({FIT_ID})").get)
-
-
-_NEWEST: Final = "<newest>"
-
-
-def _stats(
-    connection: apsw.Connection, statement: str, newest: str, bindings: dict[str, Any]
-) -> list[Any]:
-    """Return statistics of messages; `newest` is the SQL for the time of the last one."""
-    rows, left_out = rows_in_utf8(connection, statement.replace(_NEWEST, newest), bindings)
-    if left_out:
-        # Only here, because it costs a second search. Rows that are still skipped belong to no
-        # session that has an id.
-        number = f"CASE WHEN typeof({newest}) IN ('real', 'integer') THEN {newest} END"
-        rows, _ = rows_in_utf8(connection, statement.replace(_NEWEST, number), bindings)
-    return rows
 
 
 def _records(

@@ -29,7 +29,14 @@ class FlockLayout(NamedTuple):
     layout: struct.Struct
     type_index: int
     pid_index: int
-    query: bytes
+    bytes_first: bool
+    """True if start and length come before type and whence."""
+
+    def query(self, first: int, count: int) -> bytes:
+        """Return the question who holds a lock on these bytes."""
+        if self.bytes_first:
+            return self.layout.pack(first, count, 0, fcntl.F_WRLCK, os.SEEK_SET)
+        return self.layout.pack(fcntl.F_WRLCK, os.SEEK_SET, first, count, 0)
 
 
 def _layout(platform: str, pointer_bytes: int) -> FlockLayout | None:
@@ -37,13 +44,9 @@ def _layout(platform: str, pointer_bytes: int) -> FlockLayout | None:
     if pointer_bytes != 8:
         return None
     if platform == "linux":
-        layout = struct.Struct("hhqqi4x")
-        query = layout.pack(fcntl.F_WRLCK, os.SEEK_SET, SHM_BYTE, 1, 0)
-        return FlockLayout(layout, type_index=0, pid_index=4, query=query)
+        return FlockLayout(struct.Struct("hhqqi4x"), type_index=0, pid_index=4, bytes_first=False)
     if platform == "darwin":
-        layout = struct.Struct("qqihh")
-        query = layout.pack(SHM_BYTE, 1, 0, fcntl.F_WRLCK, os.SEEK_SET)
-        return FlockLayout(layout, type_index=3, pid_index=2, query=query)
+        return FlockLayout(struct.Struct("qqihh"), type_index=3, pid_index=2, bytes_first=True)
     return None
 
 
@@ -58,6 +61,19 @@ def probe_shm(path: str, *, directory: int | None = None) -> LockAnswer:
     A missing file, or one that is not a regular file, is BLIND. Without a -shm the kernel cannot be
     asked, and another process may open the database at the next moment.
     """
+    return _probe(path, SHM_BYTE, 1, directory)
+
+
+def probe_database(path: str) -> LockAnswer:
+    """Ask the same of a database in WAL mode, by the lock on the file itself.
+
+    A process that came by another name of the file (a hard link, a file that is mounted) has a -shm
+    of that name.
+    """
+    return _probe(path, SHARED_FIRST, SHARED_BYTES)
+
+
+def _probe(path: str, first: int, count: int, directory: int | None = None) -> LockAnswer:
     # The home's owner may have put a FIFO or a symlink here: never block on it, never follow it.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
@@ -65,17 +81,18 @@ def probe_shm(path: str, *, directory: int | None = None) -> LockAnswer:
     except OSError:
         return LockAnswer.BLIND
     try:
-        return _query_lock(descriptor, _NATIVE)
+        return _query_lock(descriptor, _NATIVE, first, count)
     except OSError:
         return LockAnswer.BLIND
     finally:
         os.close(descriptor)
 
 
-def _query_lock(descriptor: int, layout: FlockLayout | None) -> LockAnswer:
+def _query_lock(descriptor: int, layout: FlockLayout | None, first: int, count: int) -> LockAnswer:
     if layout is None or not stat.S_ISREG(os.fstat(descriptor).st_mode):
         return LockAnswer.BLIND
-    answer = layout.layout.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, layout.query))
+    query = layout.query(first, count)
+    answer = layout.layout.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, query))
     if answer[layout.type_index] == fcntl.F_UNLCK:
         return LockAnswer.FREE
     return LockAnswer.HELD if answer[layout.pid_index] > 0 else LockAnswer.HELD_UNSEEN

@@ -28,7 +28,7 @@ class ProcessesAtPrune(Struct, frozen=True):
     def of(
         cls, holders: Iterable[Holder], server_seconds: float | None, *, plugins: bool = False
     ) -> ProcessesAtPrune | None:
-        """Those that a survey found; None if there are none."""
+        """Return the processes that a survey found; None if there are none."""
         lines = [(process_key(each), class_of(each, plugins=plugins)) for each in holders]
         servers = tuple(key for key, line in lines if line is HostClass.SERVER)
         chats = tuple(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from exporter.config.prune import PolicyName
 from exporter.hermes.continuity import DatabaseFingerprint
-from exporter.runs.models import Action, Capped, Plan, ProtectedCount, Unreachable
+from exporter.runs.models import Action, Capped, Plan, Unreachable
 from exporter.snapshot import Bytes, Count, SessionId, Text, Timestamp, Word
 
 State = dict[str, str | int | float | None]
@@ -34,7 +34,6 @@ class Act(StrEnum):
     """By its id; its transcripts are actions of their own."""
 
 
-RULES_MAX = 32
 UNREACHABLE_MAX = 40
 REASONS_MAX = 16
 
@@ -48,10 +47,6 @@ class PolicyReport(Struct, frozen=True):
     """Items that are old enough and that no rule protects."""
     oldest: Timestamp | None = None
     """The clock of the oldest item that it covers, old enough or not."""
-    not_yet: Count = 0
-    """Items that are too young."""
-    next_at: Timestamp | None = None
-    """When the first of those is old enough."""
 
 
 class ThresholdReport(Struct, frozen=True):
@@ -79,7 +74,6 @@ class PruneReport(Struct, frozen=True):
     could_items: Count | None = None
     """Of the plan that `prune` by hand would make now; None if it was not asked for."""
     could_bytes: Bytes = 0
-    protected: Annotated[list[ProtectedCount], Meta(max_length=RULES_MAX)] = []
     emergency: bool = False
     capped: Capped | None = None
 
@@ -128,11 +122,14 @@ class DeletionMemory(Struct, frozen=True):
 
 
 class PruneMemory(Struct, frozen=True):
-    """What the pruner remembers of one home; kept in the state directory."""
+    """What the pruner remembers of one home; kept in the state directory.
+
+    Two fields are stored under the names that they had in the first release.
+    """
 
     thresholds: Annotated[dict[Word, ThresholdMemory], Meta(max_length=16)] = {}
     last_run_at: Timestamp | None = None
-    witness: DeletionMemory = DeletionMemory()
+    deletions: DeletionMemory = field(default=DeletionMemory(), name="witness")
     missing: Annotated[dict[Word, Timestamp], Meta(max_length=ITEMS_MAX)] = {}
     """By checkpoint: since when its working directory is known to be missing."""
     present: Annotated[tuple[Word, ...], Meta(max_length=WORKDIRS_MAX)] = ()
@@ -141,5 +138,7 @@ class PruneMemory(Struct, frozen=True):
     """When the last daily clean-up by age was."""
     emergency_since: Timestamp | None = None
     """When the filesystem got above `emergency`; kept until it is at its low watermark again."""
-    strangers: Annotated[dict[SessionId, Timestamp], Meta(max_length=ITEMS_MAX)] = {}
+    unrecorded_reaps: Annotated[dict[SessionId, Timestamp], Meta(max_length=ITEMS_MAX)] = field(
+        default_factory=dict, name="strangers"
+    )
     """Sessions with our end reason that no journal lists, and when they were first seen."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
+import apsw
 from msgspec import Struct, structs
 
 from exporter.config.prune import Prune
+from exporter.errors import HomeError
 from exporter.pruner.decide.inventory import Inventory
 from exporter.pruner.decide.plan import plan_prune
 from exporter.pruner.decide.protection import protect
@@ -27,6 +30,11 @@ from exporter.scan.disk.scanner import DiskScanner
 from exporter.scan.fork_pool import ForkPool, die_with_parent, is_single_threaded
 from exporter.snapshot import DiskReport
 
+_OUT_OF_MEMORY: Final = (
+    "planning a prune took more memory than a worker may have: lower limits.sessions_per_home, or "
+    "raise LimitDATA= and MemoryMax= of the service"
+)
+
 
 class Seen(Struct, frozen=True):
     """What the last reading of a home leaves to plan from."""
@@ -41,8 +49,10 @@ class Seen(Struct, frozen=True):
 
 
 class _ChildResult(Struct, frozen=True):
-    planned: PrunePlanResult
-    measurements: Measurements
+    """What a child has planned; nothing if it may not have the memory for it."""
+
+    planned: PrunePlanResult | None = None
+    measurements: Measurements | None = None
 
 
 def plan(
@@ -80,11 +90,17 @@ def _plan_in_child(
 
     def work(_: int) -> _ChildResult:
         die_with_parent()
-        return _ChildResult(_plan(request, inventory_reader, seen), inventory_reader.measurements())
+        try:
+            planned = _plan(request, inventory_reader, seen)
+            return _ChildResult(planned, inventory_reader.measurements())
+        except (MemoryError, apsw.NoMemError):
+            return _ChildResult()
 
-    worked = ForkPool(1, _ChildResult).aside(work)
+    worked = ForkPool(1, _ChildResult).in_child(work)
     if worked is None:
         return None
+    if worked.planned is None or worked.measurements is None:
+        raise HomeError(_OUT_OF_MEMORY)  # this process would fare no better
     inventory_reader.set_measurements(worked.measurements)
     return worked.planned
 
@@ -95,7 +111,8 @@ def _plan(
     settings = request.settings
     read = _read_inventory(request, inventory_reader, seen)
     inventory = read.inventory
-    pressure, memory = assess(read_levels(inventory), settings, read.memory, inventory.taken_at)
+    levels = read_levels(inventory, settings)
+    pressure, memory = assess(levels, settings, read.memory, inventory.taken_at)
     figures, automatic = report(inventory, settings, pressure, by_age=not request.by_pressure)
     if request.figures_by_hand:
         figures = _figures_by_hand(figures, inventory, settings, pressure)
@@ -134,7 +151,7 @@ def _figures_by_hand(
 
 
 def _unchanged_plan(home: str, cached: CachedResult, now: float) -> PrunePlanResult:
-    """A home at rest, of which all was said at the last look."""
+    """Return the empty plan of a home that has not changed since the last plan."""
     figures = cached.report
     empty: PrunePlan = Plan(
         home=home,
@@ -158,6 +175,7 @@ def _read_inventory(
         trash_keep_seconds=request.settings.trash.keep_seconds,
         disk_share=request.disk_share,
         thorough=request.by_hand or request.figures_by_hand,
+        sessions_max=request.sessions_max,
     )
     return inventory_reader.read(
         wanted,

@@ -1,4 +1,4 @@
-"""What the agent asks a worker to plan and to prune."""
+"""What the agent asks a worker to plan, to prune and to keep up."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from exporter.pruner.beside import ProcessesAtPrune
 from exporter.pruner.decide.thresholds import Pressure
 from exporter.pruner.models import PruneMemory, PrunePlan, PruneReport
 from exporter.runs.models import Filter
+from exporter.snapshot import Count, Text, Word
 
 
 class PrunePlanRequest(Struct, frozen=True):
@@ -27,6 +28,8 @@ class PrunePlanRequest(Struct, frozen=True):
     """The figures are those of `prune` and `prune --pressure` by hand, for `status`."""
     disk_share: float = 1.0
     """Of all bytes that the watched homes have on this filesystem, the share of this home."""
+    sessions_max: int | None = None
+    """Plan nothing in a home with more sessions; None: however much memory that takes."""
 
 
 class PrunePlanResult(Struct, frozen=True):
@@ -57,3 +60,25 @@ class PruneRequest(Struct, frozen=True):
     @property
     def home(self) -> str:
         return self.plan.home
+
+
+class UpkeepRequest(Struct, frozen=True):
+    """VACUUM and `git gc`, in a home that no process uses."""
+
+    home: str
+    owner: int
+    openers: KnownOpeners
+    quiet: bool
+    """True if `upkeep.is_quiet` holds for a survey made just now."""
+    vacuum: bool = False
+    gc: bool = False
+
+
+class UpkeepDone(Struct, frozen=True):
+    """One kind of upkeep work."""
+
+    work: Word
+    why: Text = ""
+    """Why it was not done; empty if it was."""
+    before_bytes: Count = 0
+    after_bytes: Count = 0

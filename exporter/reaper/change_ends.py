@@ -110,7 +110,7 @@ class _EndWork(Work):
     def _take_batch(
         self, writer: Writer, schema: Schema, batch: Sequence[RecordedAction]
     ) -> list[Settled]:
-        """What became of the first of a batch, as many as there was time for."""
+        """Take the first actions of a batch, as time allows; return what became of them."""
         settled: list[Settled] = []
         change, most_seconds = self._change, self._target.lock_budget_seconds * _SHARE
         change.prepare(writer, schema, batch)
@@ -148,7 +148,7 @@ class _EndWork(Work):
 def _what_happened(
     target: Target, actions: Sequence[RecordedAction], otherwise: str
 ) -> list[Settled]:
-    """Which of these actions have been taken, by looking at the rows."""
+    """Return which of these actions were taken, by the rows of the database."""
     if not actions:
         return []
     ends = read_ends(target, [each.action.target for each in actions])
@@ -175,7 +175,7 @@ def written_end(action: RecordedAction) -> End:
 
 
 def read_ends(target: Target, session_ids: Iterable[str]) -> dict[str, End]:
-    """How these sessions ended; those that are gone are not in it.
+    """Return how these sessions ended, without sessions that are gone.
 
     A run must intend only what is still to be done: what it finds done already would count as its
     own, should it be killed.
@@ -189,7 +189,7 @@ def read_ends(target: Target, session_ids: Iterable[str]) -> dict[str, End]:
 def _killed(
     target: Target, journal: RunJournal, run: Run, actions: Sequence[RecordedAction]
 ) -> list[Settled]:
-    """What became of actions of killed reaps, and of those that take them back."""
+    """Return what became of the actions of killed reaps and of their undos."""
     del journal, run
     return _what_happened(target, actions, KILLED)
 

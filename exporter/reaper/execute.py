@@ -210,7 +210,6 @@ class _EndSessions(Change):
         unknown = [session_id for session_id in targets if session_id not in self._answers]
         self._answers.update(self._examine(connection, unknown))
         connection.execute("COMMIT")
-        self._check_openers(writer)
 
     def _forget_if_changed(self, writer: Writer) -> None:
         """Forget all answers if another process has written the database or the file of chats."""
@@ -228,7 +227,7 @@ class _EndSessions(Change):
             )
 
     def _check_openers(self, writer: Writer) -> None:
-        """Raise if a new process opened the database. Called before and under the write lock."""
+        """Raise if a new process opened the database. Reading the locks takes some milliseconds."""
         new_openers = writer.new_openers()
         if new_openers:
             raise AbortedError(f"process {new_openers[0]} has opened the database since")

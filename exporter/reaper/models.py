@@ -59,8 +59,6 @@ class Judgement(Struct, frozen=True):
     verdict: Verdict
     evidence: Annotated[tuple[Evidence, ...], Meta(max_length=32)]
     rules: Annotated[tuple[Rule, ...], Meta(max_length=16)]
-    proof: Proof | None = None
-    """Only of a dead session."""
 
 
 class JudgedSession(Struct, frozen=True):
@@ -117,6 +115,8 @@ class ReaperRules(Struct, frozen=True):
     """A person asked for it: idle time by the wall clock counts as if it had been watched."""
     interval_seconds: float = 60.0
     """How often homes with very many open sessions are judged; others at every scan."""
+    end_reason: str = "reaped"
+    """What a reap writes: a session that has it, and is in no journal, was reaped as well."""
 
 
 class VerdictCount(Struct, frozen=True):

@@ -36,7 +36,13 @@ def reap(order: ReapRequest, target: Target, seen: PossiblyResumed) -> Outcome:
     healed = (
         HealedReaps()
         if suspects == frozenset()
-        else reopen_active(target.unstoppable(), order.processes, suspects)
+        else reopen_active(
+            target.unstoppable(),
+            order.processes,
+            suspects,
+            end_reason=order.end_reason,
+            enforcing=order.enforcing,
+        )
     )
     if healed.complete:
         seen.healed()

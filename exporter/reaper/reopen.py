@@ -28,9 +28,10 @@ from exporter.reaper.change_ends import BY_ACTION, Change, change_ends, read_end
 from exporter.reaper.execute import CHILDREN_MAX
 from exporter.reaper.possible_hosts import ProcessKey
 from exporter.runs.folder import RunError
-from exporter.runs.journal import RunJournal, journal_of, running_on
+from exporter.runs.journal import RunJournal, journal_of, journal_was_lost, running_on
 from exporter.runs.models import (
     CORRECT_END,
+    END_SESSION,
     ENDS,
     MOVE_END,
     REOPEN_SESSION,
@@ -54,6 +55,7 @@ from exporter.writing.session_end import (
     active_since,
     count_and_newest,
     end_of,
+    ends_of,
     reopen_session,
     replace_end,
 )
@@ -78,23 +80,36 @@ class HealedReaps(Struct, frozen=True):
 
 
 def reopen_active(
-    target: Target, processes: Collection[ProcessKey], only: Collection[str] | None = None
+    target: Target,
+    processes: Collection[ProcessKey],
+    only: Collection[str] | None = None,
+    *,
+    end_reason: str = "",
+    enforcing: bool = False,
 ) -> HealedReaps:
     """Correct wrong reaps; `processes` have the database open and are not cleared.
 
-    `only` these sessions are looked at; None: all that carry an end of ours. In a process of the
-    home's owner without a connection. Raise DatabaseError or RunError if the home cannot be read or
-    written: then the next scan finds it again.
+    `only` these sessions are looked at; None: all that the journal says we ended. One of `only`
+    that ended for `end_reason`, and that no journal lists, is corrected as well if the journal was
+    lost or is older, and in a home in which we act (`enforcing`).
+
+    In a process of the home's owner without a connection. Raise DatabaseError or RunError if the
+    home cannot be read or written: then the next scan finds it again.
     """
+
+    def find(journal: RunJournal | None) -> list[RecordedAction]:
+        ends = [] if journal is None else current_ends(journal, only)
+        return _find(target, [*ends, *_unrecorded(target, ends, only or (), end_reason)], processes)
+
     with journal_of(target.home, target.owner, target.clock) as journal:
-        if journal is None:
+        if journal is None and not enforcing and not journal_was_lost(target.home, target.owner):
             return HealedReaps()
-        ends = current_ends(journal, only)
-        if not journal.unfinished_runs() and not _find(target, ends, processes):
+        is_settled = journal is None or not journal.unfinished_runs()
+        if is_settled and not find(journal):
             return HealedReaps()
     with running_on(target, "heal") as runs:
         recover(target, runs, BY_ACTION)
-        remedies = _find(target, current_ends(runs, only), processes)
+        remedies = find(runs)
         if not remedies:
             return HealedReaps()
         record = RunRecord(runs)
@@ -121,6 +136,57 @@ def current_ends(journal: RunJournal, only: Collection[str] | None) -> list[Reco
         if only is None or each.action.target in only:
             ends.setdefault((each.action.target, written_end(each)), each)
     return list(ends.values())
+
+
+def _unrecorded(
+    target: Target, ends: Sequence[RecordedAction], only: Collection[str], end_reason: str
+) -> list[RecordedAction]:
+    """Return the ends of sessions that ended for our reason, and that no journal lists.
+
+    A restored database may have an end that the journal says we replaced since. What was there when
+    they ended is not known, so only what is newer than the end tells: such a session was resumed.
+    """
+    if not end_reason or not only or database.file_state(target.database) is None:
+        return []
+    recorded = {(each.action.target, written_end(each)) for each in ends}
+    wanted, found = sorted(only), list[RecordedAction]()
+    for start in range(0, len(wanted), _AT_ONCE):
+        with target.reading() as connection:
+            schema = probe_schema(connection)
+            part = ends_of(connection, wanted[start : start + _AT_ONCE])
+            found += [
+                _unrecorded_end(connection, schema, session_id, end)
+                for session_id, end in part.items()
+                if end.end_reason == end_reason
+                and _is_time(end.ended_at)
+                and (session_id, end) not in recorded
+            ]
+    return found
+
+
+def _unrecorded_end(
+    connection: apsw.Connection, schema: Schema, session_id: str, end: End
+) -> RecordedAction:
+    rows, _ = count_and_newest(connection, session_id)
+    source, children = None, None
+    if schema.has("sessions", "parent_session_id", "source"):
+        (source,) = connection.execute(
+            "SELECT CAST(source AS TEXT) FROM sessions WHERE id = ?", (session_id,)
+        ).fetchone() or (None,)
+        older: list[Any] = connection.execute(
+            "SELECT id FROM sessions WHERE parent_session_id = ? AND (started_at > ?) IS NOT 1",
+            (session_id, end.ended_at),
+        ).fetchall()
+        children = [child for (child,) in older]
+    return RecordedAction(
+        Action(END_SESSION, session_id, "", {"rows": rows, "source": source}),
+        after={
+            **end._asdict(),
+            "proof": Proof.PRESUMED.value,
+            "holders": [],
+            "children": children,
+        },
+    )
 
 
 def _stop_if_proven(runs: RunJournal, healed: Sequence[RecordedAction]) -> None:
@@ -213,6 +279,11 @@ def _remedy(
     return _new_end(MOVE_END, ended, moved, "it was active and was left again", count, clear, False)
 
 
+def _reversal(ended: RecordedAction) -> Reversal | None:
+    """Return which action is taken back; None if no journal has it."""
+    return Reversal(ended.run, ended.number) if ended.run else None
+
+
 def _is_time(value: Any) -> bool:
     return isinstance(value, float | int) and isfinite(value)
 
@@ -253,7 +324,7 @@ def _new_end(
     return RecordedAction(
         Action(kind=kind, target=ended.action.target, reason=reason, expected=expected),
         after=after,
-        reverses=Reversal(ended.run, ended.number),
+        reverses=_reversal(ended),
     )
 
 
@@ -352,7 +423,7 @@ def _reopening(ended: RecordedAction, reason: str) -> RecordedAction:
             reason=reason,
             expected={**ended.after, "source": ended.action.expected.get("source")},
         ),
-        reverses=Reversal(ended.run, ended.number),
+        reverses=_reversal(ended),
     )
 
 

@@ -29,3 +29,5 @@ class ReapRequest(Struct, frozen=True):
     """PID of each chat, and what it had written when the sessions were judged."""
     heal_only: bool = False
     """Correct what earlier reaps did wrong, and end nothing."""
+    enforcing: bool = False
+    """The agent ends sessions here, or a person does: ends with our reason are ours."""

@@ -133,7 +133,7 @@ def judge(subject: WatchedSession, context: Context) -> Judgement:
         Rule(rule.name, rule.fails(subject, context) is None, rule.why(subject, context)[:300])
         for rule in _RULES
     )
-    return Judgement(found.verdict, tuple(evidence[:32]), rules, found.proof)
+    return Judgement(found.verdict, tuple(evidence[:32]), rules)
 
 
 # The rules

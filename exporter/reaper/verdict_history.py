@@ -34,7 +34,6 @@ from exporter.reaper.verdict import (
     waited_for,
 )
 from exporter.reaper.watched_idleness import BootTime, WatchedIdleness, read_boot_time
-from exporter.runs.models import Proof
 from exporter.snapshot import OTHER, OpenSession
 
 _EVIDENCE_SHOWN: Final = 4
@@ -138,9 +137,7 @@ class VerdictHistory:
         said = f"{min(agreed, wanted)} of {wanted} scans in a row agree"
         rule = Rule("confirmed", agreed >= wanted, said)
         last = self.conclusion(session.id)
-        return structs.replace(
-            found, verdict=last.verdict, proof=last.proof, rules=(*found.rules, rule)
-        )
+        return structs.replace(found, verdict=last.verdict, rules=(*found.rules, rule))
 
     def judged(self, session: OpenSession) -> JudgedSession:
         """Return a session with its verdict and the strongest evidence."""
@@ -194,9 +191,6 @@ class VerdictHistory:
 
     def verdict(self, session_id: str) -> Verdict:
         return self.conclusion(session_id).verdict
-
-    def proof(self, session_id: str) -> Proof | None:
-        return self.conclusion(session_id).proof
 
 
 class _Descendants:

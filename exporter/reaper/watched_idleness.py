@@ -28,9 +28,9 @@ from exporter.snapshot import OpenSession
 
 SESSIONS_MAX: Final = 15_000
 """Sessions kept for the next worker, longest idle first; the others then count as changed."""
-_HEADER: Final = struct.Struct("<4s16sdd")
+_HEADER: Final = struct.Struct("<4s16sdd?")
 _ENTRY: Final = struct.Struct("<Qqdd")
-_FORMAT: Final = b"HEW1"
+_FORMAT: Final = b"HEW2"
 _NO_FINGERPRINT: Final = -1
 """Python's hash never has this value."""
 
@@ -100,6 +100,7 @@ class WatchedIdleness:
         new = old if begun_anew or not self._scan else old._replace(absent_scan=self._scan - 1)
         began_before, self._wall = self._wall, now
         moved = _with_ancestors(grown, sessions)
+        time_now = self._time()
         for session_id in self._sessions.keys() - sessions.keys():
             del self._sessions[session_id]
             self.changed = True
@@ -112,7 +113,7 @@ class WatchedIdleness:
                 known = self._recall(session_id, new if is_new else old)
             mark = _fingerprint(session)
             if known.fingerprint != mark or session_id in moved:
-                known = _Watched(mark, self._time(), known.presence)
+                known = _Watched(mark, time_now, known.presence)
                 self.changed = True
             self._sessions[session_id] = known
         self._earlier = {}
@@ -178,7 +179,9 @@ class WatchedIdleness:
             _ENTRY.pack(_key(session_id), each.fingerprint, each.since, each.presence.seen_at)
             for session_id, each in kept
         )
-        header = _HEADER.pack(_FORMAT, boot, self._paused_seconds, self._moment.monotonic)
+        header = _HEADER.pack(
+            _FORMAT, boot, self._paused_seconds, self._moment.monotonic, self._stopped
+        )
         return header + b"".join(entries)
 
     def load(self, data: bytes) -> None:
@@ -190,10 +193,11 @@ class WatchedIdleness:
         size = len(data) - _HEADER.size
         if not data.startswith(_FORMAT) or size < 0 or size % _ENTRY.size:
             return
-        _, boot, paused, last_scan = _HEADER.unpack_from(data)
+        _, boot, paused, last_scan, stopped = _HEADER.unpack_from(data)
         same_boot = boot == _boot(self._read_moment().boot_id)
         self._paused_seconds = paused if same_boot else 0.0
         self._loaded_at = last_scan if same_boot else None
+        self._stopped = stopped and same_boot
         for key, mark, since, seen_at in _ENTRY.iter_unpack(data[_HEADER.size :]):
             self._earlier[key] = (
                 _Watched(mark, since, FirstSeen(seen_at))

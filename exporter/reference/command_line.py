@@ -62,7 +62,7 @@ def program() -> ArgumentParser:
     )
     for name, summary in commands.summaries().items():
         below.add_parser(name, help=summary)
-    below.add_parser("help", help="the same as COMMAND --help; without COMMAND, the overview")
+    below.add_parser("help", help="all about COMMAND; COMMAND --help fits one screen")
     return parser
 
 

@@ -49,8 +49,8 @@ An entry of `homes` refines what is found: a home can be named, left out (`watch
 into enforce mode while all others are still watched. If several entries select a home, the closest
 one counts alone: its own path, then a pattern, then the path or pattern of the root home of a
 profile, then its user. A pattern or a user selects among the homes that are found: those of this
-host's users, and those that a process has open. Such a home must pass the checks for homes that
-were found; only a path without a pattern is the operator's word for a home elsewhere.
+host's users, and those that a process has open. Such a home must pass all checks of discovery. Only
+a path without a pattern can name a home elsewhere.
 
 On `SIGHUP` the agent reads the file again. If the file has an error, the old settings stay,
 `hermes_exporter_config_last_reload_successful` is 0, and the log names each error.

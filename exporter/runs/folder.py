@@ -104,7 +104,7 @@ def run_folder(home: str, owner: int, *, create: bool = False) -> Iterator[RunFo
 
 
 def unusable(path: str, error: OSError) -> RunError:
-    """What to raise if something in the folder cannot be made or opened."""
+    """Return the error to raise if something in the folder cannot be made or opened."""
     kind = RunFullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else RunError
     return kind(f"cannot use {path}: {error.strerror}; nothing was done")
 
@@ -170,7 +170,7 @@ def _lock(descriptor: int) -> None:
 
 
 def run_began_at(folder: RunFolder) -> float | None:
-    """When the run began that is under way now; None if there is none.
+    """Return when the run in progress began; None if there is none.
 
     A run in the journal that is not finished, and is older than that, was killed.
     """

@@ -7,6 +7,7 @@ of them had happened. The journal belongs to the home, and knows nothing of what
 
 from __future__ import annotations
 
+import os
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -29,8 +30,16 @@ from exporter.runs.folder import (
 )
 from exporter.runs.journal_file import FILE, VERSION, opened, prepare, transaction, version_of
 from exporter.runs.journal_reader import STOPPED_BY_VOLUME, JournalReader
-from exporter.runs.models import WHY_MAX, ActionState, RecordedAction, RunKind, RunOutcome, Settled
-from exporter.runs.reserve import has_reserve, make_reserve, release_reserve
+from exporter.runs.models import (
+    UNREADABLE,
+    WHY_MAX,
+    ActionState,
+    RecordedAction,
+    RunKind,
+    RunOutcome,
+    Settled,
+)
+from exporter.runs.reserve import has_reserve, refill_reserve, release_reserve
 from exporter.runs.salvage import is_damaged, salvage
 from exporter.text import cut
 from exporter.writing.target import Target
@@ -63,7 +72,7 @@ def running(
         if folder is None:
             raise RunError(f"{home} has no folder for runs; nothing was done")
         with run_lock(folder, purpose):
-            was_run_before = has_reserve(folder)
+            had_journal = _had_journal(folder)
             release_reserve(folder)
             try:
                 path = folder.file(FILE, create=True)
@@ -72,8 +81,9 @@ def running(
             try:
                 with opened(path or "") as connection:
                     is_new = prepare(connection, path or "")
+                    _mark_journal(folder)
                     runs = RunJournal(connection, clock, folder)
-                    if is_new and was_run_before:
+                    if is_new and had_journal:
                         runs.trip("the run journal was lost, and with it what it protected")
                     yield runs
             except JournalDamagedError as error:
@@ -81,7 +91,27 @@ def running(
                 raise JournalMendedError(
                     f"{error}; what can be read of it was kept: repeat the command"
                 ) from error
-            make_reserve(folder)
+            refill_reserve(folder)
+
+
+_MARK: Final = "journal.made"
+"""An empty file that stays when the journal is lost, and so tells a lost one from none yet."""
+
+
+def _had_journal(folder: RunFolder) -> bool:
+    """True if a journal was made here; before there was a mark, the reserve was the sign."""
+    try:
+        os.stat(_MARK, dir_fd=folder.descriptor, follow_symlinks=False)
+    except OSError:
+        return has_reserve(folder)
+    return True
+
+
+def _mark_journal(folder: RunFolder) -> None:
+    try:
+        folder.file(_MARK, create=True)
+    except OSError:
+        pass  # no inode is free; the next run tries again
 
 
 @contextmanager
@@ -100,9 +130,9 @@ def journal_of(
 
 
 def journal_was_lost(home: str, owner: int) -> bool:
-    """True if runs have left something in this home, but no journal or an empty one."""
+    """True if a journal was made in this home and there is none now, or an empty one."""
     with run_folder(home, owner) as folder:
-        if folder is None or not has_reserve(folder):
+        if folder is None or not _had_journal(folder):
             return False
     with journal_of(home, owner) as journal:
         return journal is None
@@ -137,21 +167,33 @@ class RunJournal(JournalReader):
         run = run or self._free_id(now)
         until = None if undoable_seconds is None else now + undoable_seconds
         with transaction(self._connection):
-            self._connection.execute(
-                "INSERT INTO runs (id, kind, plan, by_hand, started_at, undoable_until) "
-                "VALUES (?, ?, ?, ?, ?, ?)",
-                (run, kind.value, plan, by_hand, now, until),
-            )
+            self._connection.execute(_BEGIN, (run, kind.value, plan, by_hand, now, until))
             self._connection.executemany(
-                "INSERT INTO actions (run, number, action, policy, target, reason, bytes, before, "
-                "after, evidence, reverses_run, reverses_number, state) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (_columns(run, number, each) for number, each in enumerate(actions)),
+                _INTEND, (_columns(run, number, each) for number, each in enumerate(actions))
             )
         return run
 
+    def note_lost(
+        self, run: str, actions: Sequence[RecordedAction], undoable_seconds: float
+    ) -> None:
+        """Note a prune that this journal does not have, as one that was killed.
+
+        Its actions have their numbers; those that cannot be read are settled at once.
+        """
+        now = self._clock()
+        until = now + undoable_seconds
+        with transaction(self._connection):
+            self._connection.execute(_BEGIN, (run, RunKind.PRUNE.value, "", False, now, until))
+            self._connection.executemany(
+                _INTEND, (_columns(run, each.number, each) for each in actions)
+            )
+            self._connection.execute(
+                "UPDATE actions SET state = ?, why = ? WHERE run = ? AND action = ?",
+                (ActionState.SKIPPED.value, "it stays in the trash", run, UNREADABLE),
+            )
+
     def _free_id(self, now: float) -> str:
-        """An id that no run of this home has."""
+        """Return an id that no run of this home has."""
         while True:
             run = new_run_id(now)
             if not self._runs("runs.id = ?", run):
@@ -207,6 +249,13 @@ class RunJournal(JournalReader):
 
 
 _ALL: Final = "*"
+_BEGIN: Final = """
+    INSERT INTO runs (id, kind, plan, by_hand, started_at, undoable_until)
+    VALUES (?, ?, ?, ?, ?, ?)"""
+_INTEND: Final = """
+    INSERT INTO actions (run, number, action, policy, target, reason, bytes, before, after,
+                         evidence, reverses_run, reverses_number, state)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 
 # Without the `+` SQLite would read every action that was ever done.
 _TAKE_BACK: Final = """
@@ -223,7 +272,7 @@ def new_run_id(now: float) -> str:
 
 
 def _group_equal(settled: Sequence[Settled]) -> Iterator[tuple[int, int, Settled]]:
-    """Neighbours that say the same: the first number, the last, and one of them."""
+    """Return runs of equal neighbours: first number, last number, and one of them."""
 
     def kind(pair: tuple[int, Settled]) -> tuple[ActionState, str, int]:
         place, each = pair

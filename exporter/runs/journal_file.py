@@ -42,7 +42,7 @@ CREATE TABLE strangers (
 
 @contextmanager
 def opened(path: str) -> Iterator[apsw.Connection]:
-    """A connection to a file that is there; raise RunError or RunFullError whatever goes wrong."""
+    """Yield a connection to an existing file; raise RunError or RunFullError if that fails."""
     connection: apsw.Connection | None = None
     try:
         # Read-write also to read: a run that was killed may have left something to roll back.
@@ -67,7 +67,7 @@ def opened(path: str) -> Iterator[apsw.Connection]:
 
 
 def prepare(connection: apsw.Connection, path: str) -> bool:
-    """Make the tables if there are none yet; return whether there were none."""
+    """Make the tables if there are none yet; True if there were none."""
     if version_of(connection, path):
         return False
     connection.execute(f"PRAGMA page_size={_PAGE_BYTES}")
@@ -79,7 +79,12 @@ def prepare(connection: apsw.Connection, path: str) -> bool:
 
 @contextmanager
 def transaction(connection: apsw.Connection) -> Iterator[None]:
-    """All or nothing. Where the disk is full SQLite takes it back by itself."""
+    """Run a transaction on a database of ours: all of it or nothing.
+
+    Do not use `with connection:`. It commits while it holds the interpreter lock: if the disk
+    hangs, no thread of the agent could answer a scrape or a signal. On a full disk SQLite has
+    rolled back by itself.
+    """
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -91,7 +96,7 @@ def transaction(connection: apsw.Connection) -> Iterator[None]:
 
 
 def version_of(connection: apsw.Connection, path: str) -> int:
-    """The version of a journal that can be read; 0 if there is nothing in it yet."""
+    """Return the version of a journal; 0 if it is empty; raise RunError if it is too new."""
     version = int(connection.pragma("user_version"))
     if version > VERSION:
         raise RunError(

@@ -65,7 +65,7 @@ class JournalReader:
         return self._runs("1")
 
     def has_runs(self, kind: RunKind) -> bool:
-        """Whether any run of this kind was ever begun."""
+        """True if any run of this kind ever began."""
         return bool(
             self._connection.execute(
                 "SELECT EXISTS (SELECT 1 FROM runs WHERE kind = ?)", (kind.value,)
@@ -73,7 +73,7 @@ class JournalReader:
         )
 
     def accepts_unrecorded_reaps(self, end_reason: str) -> bool:
-        """Whether a person has accepted sessions with our end reason that no journal lists."""
+        """True if a person accepted sessions with our end reason that no journal lists."""
         return bool(
             self._connection.execute(
                 "SELECT EXISTS (SELECT 1 FROM strangers WHERE mark = ?)", (end_reason,)
@@ -83,6 +83,11 @@ class JournalReader:
     def unfinished_runs(self) -> list[Run]:
         """Those under way; under the run lock those that were killed. The oldest first."""
         return self._runs("runs.finished_at IS NULL")[::-1]
+
+    def unlisted(self, runs: Sequence[str]) -> list[str]:
+        """Return those of these ids that no run of this journal has."""
+        known: list[Any] = self._connection.execute("SELECT id FROM runs").fetchall()
+        return [run for run in runs if (run,) not in set(known)]
 
     def find(self, run: str) -> Run:
         found = self._runs("runs.id = ?", run)
@@ -114,7 +119,7 @@ class JournalReader:
         return self._actions("action = ?", action)
 
     def done_targets(self, *actions: str) -> frozenset[str]:
-        """What those actions were done to, or may have been."""
+        """Return the targets of such actions that were done, or may have been."""
         rows: list[Any] = self._connection.execute(
             "SELECT DISTINCT target FROM actions WHERE state IN ('done', 'intended') "
             "AND action IN (SELECT value FROM json_each(?))",
@@ -140,7 +145,7 @@ class JournalReader:
         return {target for (target,) in rows}
 
     def targets_in_trash(self, action: str) -> frozenset[str]:
-        """What actions of this name took, and no run gave back, while there is trash of them."""
+        """Return the targets of such actions that are in the trash, and that no run gave back."""
         rows: list[Any] = self._connection.execute(
             "SELECT DISTINCT target FROM actions JOIN runs ON runs.id = actions.run "
             "WHERE state = 'done' AND action = ? AND undoable_until IS NOT NULL",
@@ -149,7 +154,7 @@ class JournalReader:
         return frozenset(target for (target,) in rows)
 
     def kept_rows(self, action: str) -> list[KeptRows]:
-        """What actions of this name emptied, and no run has finished or given back; by run."""
+        """Return, by run, the rows that such actions emptied and no run finished or gave back."""
         found: dict[str, dict[str, int]] = {}
         for run, number, target in self._connection.execute(_KEPT_ROWS, (action, FINISH_ROW)):
             found.setdefault(run, {})[target] = number
@@ -169,7 +174,7 @@ class JournalReader:
             return [_action(row) for row in rows]
 
     def done_since(self, action: str, moment: float) -> int:
-        """How many actions of this name were done since then, in all runs."""
+        """Return how many actions of this name were done since then, in all runs."""
         return int(
             self._connection.execute(
                 "SELECT COUNT(*) FROM actions "
@@ -205,7 +210,7 @@ class JournalReader:
                 yield TakenAction(action, target, max(0, int(size)), float(at), bool(frees_now))
 
     def automatic_reaps(self, action: str) -> list[Reaps]:
-        """What actions of this name of automatic reaps have ended, minute by minute."""
+        """Return how many sessions automatic reaps ended, minute by minute."""
         rows: list[Any] = self._connection.execute(
             "SELECT MIN(settled_at), COUNT(*) FROM actions JOIN runs ON runs.id = actions.run "
             "WHERE action = ? AND state IN ('done', 'undone') AND settled_at IS NOT NULL "
@@ -215,7 +220,7 @@ class JournalReader:
         return [Reaps(float(at), sessions) for at, sessions in rows]
 
     def reopenings(self, *actions: str) -> list[Reopening]:
-        """When such actions were taken back, as mistakes or by a person."""
+        """Return when such actions were taken back, as mistakes or by a person."""
         rows: list[Any] = self._connection.execute(
             "SELECT later.settled_at, MAX(runs.kind = 'heal' "
             "AND COALESCE(json_extract(first.after, '$.proof'), 'proven') = 'proven') "
@@ -231,7 +236,7 @@ class JournalReader:
         return [Reopening(float(at), bool(wrong_proof)) for at, wrong_proof in rows]
 
     def restored_since(self, moment: float) -> set[str]:
-        """What a person took back by hand since then."""
+        """Return what a person took back by hand since then."""
         rows: list[Any] = self._connection.execute(
             "SELECT DISTINCT target FROM actions JOIN runs ON runs.id = actions.run "
             "WHERE kind = 'undo' AND state = 'done' AND settled_at >= ?",
@@ -248,7 +253,7 @@ class JournalReader:
         return dict(rows)
 
     def count_reaped(self, action: str) -> dict[tuple[str, str], int]:
-        """How many actions of this name were ever done, by source and proof.
+        """Return how many actions of this name were ever done, by source and proof.
 
         Journals from before there was a presumption do not name a proof.
         """
@@ -260,7 +265,7 @@ class JournalReader:
         )
 
     def count_mistakes(self, *actions: str) -> dict[tuple[str, str], int]:
-        """How many of such actions were our mistakes, and healed; likewise."""
+        """Return how many of them were mistakes that healing corrected, by source and proof."""
         return self._counts(
             "SELECT json_extract(first.before, '$.source'), "
             "COALESCE(json_extract(first.after, '$.proof'), 'proven'), COUNT(*) "
@@ -274,7 +279,7 @@ class JournalReader:
         )
 
     def count_healed(self, action: str) -> int:
-        """How many actions of this name were taken back by healing, for their own sake."""
+        """Return how many of them healing took back, without those that only came along."""
         return int(
             self._connection.execute(
                 "SELECT COUNT(*) FROM runs JOIN actions AS later ON later.run = runs.id "
@@ -287,7 +292,7 @@ class JournalReader:
         )
 
     def count_runs(self, kind: RunKind) -> dict[str, tuple[int, float]]:
-        """How many runs of this kind had which outcome, and when the last of them ended."""
+        """Return how many runs of this kind had each outcome, and when the last one ended."""
         rows: list[Any] = self._connection.execute(
             "SELECT outcome, COUNT(*), MAX(finished_at) FROM runs "
             "WHERE kind = ? AND outcome IS NOT NULL GROUP BY outcome",
@@ -296,7 +301,7 @@ class JournalReader:
         return {outcome: (count, last) for outcome, count, last in rows}
 
     def count_by_policy(self, kind: RunKind) -> dict[str, tuple[int, int]]:
-        """What runs of this kind ever did by each policy: actions, and bytes freed at once."""
+        """Return the actions, and the bytes freed at once, of all runs of this kind by policy."""
         rows: list[Any] = self._connection.execute(
             "SELECT policy, COUNT(*), "
             "SUM(bytes * (json_extract(after, '$.frees') = 'now')) "

@@ -157,6 +157,8 @@ class Action(Struct, Generic[Expected], frozen=True):
     evidence: Annotated[tuple[Evidence, ...], Meta(max_length=EVIDENCE_MAX)] = ()
     """Why a session was found dead."""
     proof: Proof = Proof.PROVEN
+    since: float = 0.0
+    """Of a prune: the moment from which the age of the target counts; 0 if it is not known."""
 
 
 class ProtectedCount(Struct, frozen=True):
@@ -179,12 +181,10 @@ class Capped(Struct, frozen=True):
 
     items: Count
     bytes: Bytes
-    too_large: Count = 0
-    """Those of the items that alone are more than a whole day's caps: they wait for a person."""
     caps: Annotated[list[Word], Meta(max_length=3)] = []
     """The keys of `prune.caps` that are reached."""
     more_at: Timestamp | None = None
-    """When more may go; None if only a person can take the rest."""
+    """When more may go."""
 
 
 class NotYet(Struct, frozen=True):
@@ -303,7 +303,7 @@ class RecordedAction(Struct, frozen=True):
 
 
 def numbered(run: str, actions: Iterable[RecordedAction]) -> list[RecordedAction]:
-    """The actions of a run that has just begun with these."""
+    """Return these as the recorded actions of a run that just began."""
     return [replace(each, run=run, number=number) for number, each in enumerate(actions)]
 
 
@@ -320,7 +320,7 @@ class Settled(Struct, frozen=True):
 
     @classmethod
     def of(cls, action: RecordedAction, why: str) -> Settled:
-        """An action that was done, or skipped for a reason."""
+        """Return the result of an action that was done, or skipped for a reason."""
         return cls(action.number, ActionState.SKIPPED if why else ActionState.DONE, why)
 
 
@@ -365,7 +365,7 @@ class Run(Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """What people call it."""
+        """The name of the run for people."""
         if self.sole_action == FINISH_ROW:
             return "finish"
         return "purge" if self.is_purge else self.kind.value

@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from typing import Final
 
 from exporter.runs.folder import RunFullError
-from exporter.runs.reserve import SIZE_BYTES
 from exporter.text import format_size
 
 _LOGS: Final = "logs"
+_NEEDED_BYTES: Final = 2 * 1024 * 1024
+"""Enough to note a run of some thousand items; what it frees makes room for more."""
 
 
 @contextmanager
@@ -26,13 +27,20 @@ def telling_what_to_free(home: str) -> Iterator[None]:
 
 def _what_to_free(home: str) -> str:
     said = f"the disk of {home} is full, and no space was kept to note a run; nothing was done. "
-    found = max(_logs(home), default=None)
-    if found is None:
-        look = f"du -xah {shlex.quote(home)} | sort -h | tail"
-        return f"{said}Free {format_size(SIZE_BYTES)} there first; `{look}` shows what is large"
-    size, path = found
+    size, path = max(_logs(home), default=(0, ""))
+    if size < _NEEDED_BYTES:
+        look = f"du -xah {shlex.quote(_mount_point(home))} | sort -h | tail"
+        return f"{said}Free {format_size(_NEEDED_BYTES)} there first; `{look}` shows what is large"
     command = f"truncate -s 0 {shlex.quote(path)}"
     return f"{said}First free a log of {format_size(size)}: `{command}`; then repeat the command"
+
+
+def _mount_point(path: str) -> str:
+    """Return the folder at which the filesystem of a path is mounted."""
+    path = os.path.realpath(path)
+    while not os.path.ismount(path) and path != "/":
+        path = os.path.dirname(path)
+    return path
 
 
 def _logs(home: str) -> Iterator[tuple[int, str]]:

@@ -83,7 +83,7 @@ def recover_home(target: Target, by_action: Mapping[str, FindOut]) -> Recovered:
 
 
 def not_known(run: str, why: object) -> str:
-    """What to say of a run when it could not be noted, or seen, what it had done."""
+    """Return what to say of a run if it could not be noted, or seen, what it did."""
     return cut(f"not known what was done; `hermes-exporter undo {run}` ({why})", WHY_MAX)
 
 

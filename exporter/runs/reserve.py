@@ -1,7 +1,9 @@
-"""A little space in the home's folder, released when the disk is full.
+"""A little space in the folder of a home that an agent enforces, released when the disk is full.
 
-What frees space must be noted first, and on a full disk not even that fits. So a run leaves some
-space occupied for the next one, which lets go of it when there is no other.
+What frees space must be noted first, and on a full disk not even that fits. So the agent keeps
+some space occupied before there is need of it; a run lets go of it when there is no other, and
+the next run that ends with enough space takes it again. The file stays meanwhile, without its
+bytes: it says that this home has a reserve. A home that is only pruned by hand has none.
 """
 
 from __future__ import annotations
@@ -16,11 +18,11 @@ SIZE_BYTES: Final = 4 * 1024 * 1024
 """Enough to note as much as `prune.caps.items` allows, and for the folders of the trash."""
 _SCARCE: Final = 1
 _PLENTY: Final = 8
-"""Times the size: below the first it is released, above the second it is made again."""
+"""Times the size: below the first it is released, above the second it is filled again."""
 
 
 def has_reserve(folder: RunFolder) -> bool:
-    """True if an earlier run has ended here; False also if the reserve was released."""
+    """True if space is kept here, or was until a full disk needed it."""
     try:
         os.stat(NAME, dir_fd=folder.descriptor, follow_symlinks=False)
     except OSError:
@@ -30,28 +32,42 @@ def has_reserve(folder: RunFolder) -> bool:
 
 def release_reserve(folder: RunFolder) -> None:
     """If the disk is full, release the space that was kept for that."""
-    if _free_bytes(folder) < _SCARCE * SIZE_BYTES:
-        try:
-            os.unlink(NAME, dir_fd=folder.descriptor)
-        except OSError:
-            pass  # there is none
+    if _free_bytes(folder) >= _SCARCE * SIZE_BYTES:
+        return
+    try:
+        descriptor = os.open(NAME, _FLAGS | os.O_TRUNC, dir_fd=folder.descriptor)
+    except OSError:
+        return  # there is none
+    os.close(descriptor)
 
 
 def make_reserve(folder: RunFolder) -> None:
-    """Keep some space, unless that is done or there is little."""
+    """Begin to keep some space; it is filled now if there is plenty, else after a later run."""
+    try:
+        os.close(os.open(NAME, _FLAGS | os.O_CREAT, 0o600, dir_fd=folder.descriptor))
+    except OSError:
+        return  # no inode is free, or the folder is read-only
+    refill_reserve(folder)
+
+
+def refill_reserve(folder: RunFolder) -> None:
+    """Take the space of a reserve, if there is one, it is empty and the disk has plenty."""
     if not hasattr(os, "posix_fallocate") or _free_bytes(folder) < _PLENTY * SIZE_BYTES:
         return
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        descriptor = os.open(NAME, flags, 0o600, dir_fd=folder.descriptor)
+        descriptor = os.open(NAME, _FLAGS, dir_fd=folder.descriptor)
     except OSError:
-        return  # most often because it exists
+        return  # there is none
     try:
-        os.posix_fallocate(descriptor, 0, SIZE_BYTES)
+        if os.fstat(descriptor).st_size < SIZE_BYTES:
+            os.posix_fallocate(descriptor, 0, SIZE_BYTES)
     except OSError:
-        os.unlink(NAME, dir_fd=folder.descriptor)
+        os.ftruncate(descriptor, 0)
     finally:
         os.close(descriptor)
+
+
+_FLAGS: Final = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def _free_bytes(folder: RunFolder) -> int:

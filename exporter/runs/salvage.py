@@ -90,7 +90,7 @@ def _insert(
 
 
 def _rows(source: apsw.Connection, query: str, *values: Any) -> list[Sequence[Any]]:
-    """What a query finds from either end, up to what is damaged."""
+    """Return the rows of a query, read from both ends up to the damage."""
     found: list[list[Sequence[Any]]] = []
     for order in (query, f"{query} DESC"):
         found.append([])
@@ -137,7 +137,7 @@ def _run_of(run: object, actions: Sequence[Sequence[Any]], now: float) -> Sequen
 
 
 def _is_run(row: Sequence[Any]) -> bool:
-    """Whether this is what a run writes."""
+    """True if a run wrote this."""
     try:
         RunKind(row[1])
         _ = row[6] is None or RunOutcome(row[6])

@@ -10,7 +10,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta, Struct
 
-from exporter.runs.folder import NAME, RunError
+from exporter.runs.folder import NAME, RunError, run_folder
 from exporter.runs.journal import FILE, journal_of
 from exporter.runs.models import (
     BreakerTrip,
@@ -21,6 +21,7 @@ from exporter.runs.models import (
     RunKind,
     RunOutcome,
 )
+from exporter.runs.trash import PATH, runs_in_trash
 from exporter.snapshot import Count, Timestamp, Word
 from exporter.text import cut
 
@@ -28,6 +29,11 @@ _LAST_RUNS: Final = 10
 _TICK_NS: Final = 2_000_000_000
 _SOURCES_MAX: Final = 64
 _REPORT_BYTES_MAX: Final = 100_000
+
+
+_State = tuple[int, int, int, int]
+_Seen = tuple[_State | None, _State | None]
+"""Of the journal, and of the folder with the trash of all runs."""
 
 
 class ReapCount(Struct, frozen=True):
@@ -78,7 +84,8 @@ class RunSummary(Struct, frozen=True):
     last: Annotated[list[Run], Meta(max_length=_LAST_RUNS)] = []
     """The newest first."""
     unfinished: Annotated[list[Word], Meta(max_length=_LAST_RUNS)] = []
-    """Runs that are under way, or were killed; the oldest first."""
+    """Runs that are under way, or were killed, the oldest first; then those of which only the
+    trash is known."""
 
 
 class KnownRuns(Struct, frozen=True):
@@ -110,31 +117,30 @@ class RunReader:
         self._action = action
         self._ends = ends
         self._deletion = deletion
-        self._seen: tuple[int, int, int, int] | None = None
+        self._seen: _Seen = (None, None)
         self._memory = KnownRuns()
 
     def read(self, owner: int) -> KnownRuns:
         seen = self._look()
         if seen != self._seen or not self._memory.readable:
-            self._memory = self._read(owner) if seen is not None else KnownRuns()
-            self._seen = seen if _is_old_enough(seen) else None
+            self._memory = self._read(owner) if any(seen) else KnownRuns()
+            self._seen = seen if all(map(_is_old_enough, seen)) else (None, None)
         return self._memory
 
-    def _look(self) -> tuple[int, int, int, int] | None:
-        """What changes with every write. A folder that cannot be read must be told apart."""
-        try:
-            found = os.lstat(os.path.join(self._home, NAME, FILE))
-        except FileNotFoundError:
-            return None
-        except OSError:
-            return (0, 0, 0, 0)
-        return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+    def _look(self) -> _Seen:
+        """Return a value that changes with every write, and if the folder cannot be read."""
+        folder = os.path.join(self._home, NAME)
+        return _state_of(os.path.join(folder, FILE)), _state_of(os.path.join(folder, *PATH))
 
     def _read(self, owner: int) -> KnownRuns:
         try:
+            # Before the journal: a run is noted in it before it has trash.
+            with run_folder(self._home, owner) as folder:
+                trashed = runs_in_trash(folder) if folder is not None else []
             with journal_of(self._home, owner) as runs:
                 if runs is None:
-                    return KnownRuns()
+                    return KnownRuns(RunSummary(unfinished=trashed[:_LAST_RUNS]))
+                unfinished = [each.id for each in runs.unfinished_runs()]
                 return KnownRuns(
                     _valid(
                         RunSummary(
@@ -153,7 +159,7 @@ class RunReader:
                                 ).items()
                             ][:16],
                             last=runs.list_runs()[:_LAST_RUNS],
-                            unfinished=[each.id for each in runs.unfinished_runs()][:_LAST_RUNS],
+                            unfinished=[*unfinished, *runs.unlisted(trashed)][:_LAST_RUNS],
                         )
                     ),
                     msgspec.convert(runs.restored(), dict[str, float]),
@@ -167,7 +173,17 @@ class RunReader:
             return KnownRuns(RunSummary(readable=False), readable=False)
 
 
-def _is_old_enough(seen: tuple[int, int, int, int] | None) -> bool:
+def _state_of(path: str) -> _State | None:
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return None
+    except OSError:
+        return (0, 0, 0, 0)
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _is_old_enough(seen: _State | None) -> bool:
     """Two writes within one tick of the clock leave the same time: a new file is read again."""
     return seen is None or time.time_ns() - seen[2] > _TICK_NS
 

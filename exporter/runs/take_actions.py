@@ -65,7 +65,7 @@ class RunRecord:
                 self._progress(len(self.settled), len(self.actions))
 
     def open(self, actions: Sequence[RecordedAction]) -> list[RecordedAction]:
-        """Those of these that are not settled yet."""
+        """Return the actions that are not settled yet."""
         return [each for each in actions if each.number not in self.settled]
 
     def interrupt(self, actions: Sequence[RecordedAction]) -> None:
@@ -85,7 +85,7 @@ class RunRecord:
         return outcome
 
     def outcome(self) -> Outcome:
-        """What has become of all actions, by what was noted."""
+        """Return what became of all actions, by the journal."""
         done = [each for each in self.actions if self.is_done(each)]
         return Outcome(
             run=self.run,
@@ -124,7 +124,7 @@ class Work(Protocol):
         """
 
     def find_out(self, actions: Sequence[RecordedAction], why: str) -> list[Settled]:
-        """What became of these after an error, by looking; `why` is for those that were not done.
+        """Look what became of these actions after an error; `why` is for those that were not done.
 
         Raise DatabaseError if that cannot be seen either: they stay open.
         """

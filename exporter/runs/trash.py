@@ -50,6 +50,18 @@ def name_in_trash(action: RecordedAction) -> bytes:
     return b"%06d-%s" % (action.number, name[:_NAME_BYTES])
 
 
+def is_name_cut(name: str) -> bool:
+    """True if a name in the trash may not be all of the name that it had."""
+    return len(os.fsencode(name)) >= _NAME_BYTES
+
+
+def runs_in_trash(folder: RunFolder) -> list[str]:
+    """Return the ids of the runs that have trash."""
+    with trash_folder(folder) as trash:
+        names = [] if trash is None else sorted(os.listdir(trash))
+    return [name for name in names if is_run_id(name)]
+
+
 @contextmanager
 def trash_folder(folder: RunFolder, *, create: bool = False) -> Iterator[int | None]:
     """The folder with the trash of all runs; None if there is none and it is not to be made."""

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import time
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
@@ -31,9 +32,9 @@ from exporter.hermes.routing import (
     routing_file,
 )
 from exporter.hermes.schema import Schema, probe_schema, schema_cookie
-from exporter.hermes.session_queries import OPTIONAL_COLUMNS, SessionQueries, SessionRecord
+from exporter.hermes.session_queries import SessionQueries, SessionRecord
 from exporter.hermes.turns import TurnQuery
-from exporter.scan.session_table import SessionTable, usage_of
+from exporter.scan.session_table import OPEN_SESSIONS_MAX, SessionTable, usage_of
 from exporter.snapshot import DatabaseHealth, SessionUsage, Trouble
 
 ALWAYS_WHOLE_SESSIONS: Final = 2_000
@@ -86,19 +87,20 @@ class StateReader:
         self._monotonic = monotonic
         self._pause = pause
         self._born = monotonic()
+        self._open_max = OPEN_SESSIONS_MAX
         self.passes = 0
         """How often the database was read. Between two reads nothing here changes."""
         self._forget()
 
     def _forget(self) -> None:
-        self.table = SessionTable()
+        self.table = SessionTable(self._open_max)
         self.watermark = 0
         self.routing: Routing | None = None
         self.signs = LifeSigns()
         self._routing = RoutingReader(self._home, self._owner_lives)
         self.health: DatabaseHealth | None = None
-        self.missing_columns: list[str] = []
         self._last_stamp: ChangeStamp | None = None
+        self._future_at: float | None = None
         self._schema: Schema | None = None
         self._queries: SessionQueries
         self._rowid = 0
@@ -123,6 +125,12 @@ class StateReader:
             routing_file=database.file_state(routing_file(self._home)),
         )
 
+    def limit_open_sessions(self, most: int) -> None:
+        """Keep at most so many open sessions; others are only counted."""
+        if most != self._open_max:
+            self._open_max = self.table.open_max = most
+            self._forced_whole_pass = True
+
     def update(self, watermark: int, before_open: Callable[[], None]) -> Iterator[SessionUsage]:
         """Update the table; yield the usage of sessions that changed.
 
@@ -135,7 +143,7 @@ class StateReader:
             self._forget()
             return
         gate = self._read_stamp(files.database, files)
-        if watermark != self.watermark or self._replaced(files.database):
+        if watermark != self.watermark or self._replaced(files.database) or self._future_is_over():
             self._forced_whole_pass = True
         if gate == self._last_stamp and not self._forced_whole_pass and not self._routing_expired():
             return
@@ -148,6 +156,14 @@ class StateReader:
                 self._forget()
             raise
         self._last_stamp = gate
+        self._future_at = self.table.next_future(self._clock())
+
+    def _future_is_over(self) -> bool:
+        """True if a session was active in the future by the clock of the last read, and is not now.
+
+        A board without a clock of its own reads all rows so at first, and then no row changes.
+        """
+        return self._future_at is not None and self._clock() >= self._future_at
 
     def _replaced(self, main: database.FileState) -> bool:
         return self._last_stamp is not None and self._last_stamp.main.identity != main.identity
@@ -201,14 +217,13 @@ class StateReader:
         cookie = schema_cookie(connection)
         if self._schema is None or self._schema.cookie != cookie:
             self._schema = probe_schema(connection)
-            self.missing_columns = self._schema.missing("sessions", OPTIONAL_COLUMNS)
             self._forced_whole_pass = True
             self._queries = SessionQueries(self._schema)
         schema, queries = self._schema, self._queries
         health = _health(connection, schema)
         signs = read_life_signs(connection, schema)
         # Both are from the first transaction: rows written during the pass are read next time.
-        highest = queries.highest_message_id(connection)
+        highest = queries.messages.highest_id(connection)
         rowid = queries.highest_rowid(connection)
         if self._whole_pass_due(connection, queries, health, highest):
             pointers = self._routing.pointers(connection, schema, self._clock())
@@ -248,7 +263,7 @@ class StateReader:
     ) -> Iterator[list[SessionUsage]]:
         """Read every session in slices, each in its own read transaction."""
         began = self._monotonic()
-        seen: set[int] = set()
+        seen = array("q")
         after: str | bytes | None = None
         unreadable = queries.unfit_ids(connection)
         pace = ReadPacer(
@@ -264,7 +279,7 @@ class StateReader:
                 break
             usage = self._put(connection, queries.schema, part.records, watermark)
             for record in part.records:
-                seen.add(hash(record.row.id))
+                seen.append(hash(record.row.id))
                 ties.add(record.row)
             pace.end()
             yield usage
@@ -294,7 +309,7 @@ class StateReader:
     def _possibly_changed(
         self, connection: apsw.Connection, queries: SessionQueries, watermark: int
     ) -> set[str]:
-        suspects = set(queries.sessions_written_since(connection, watermark))
+        suspects = set(queries.messages.sessions_written_since(connection, watermark))
         # Include the newest row again: if it was deleted, another may have taken its rowid.
         suspects.update(queries.sessions_begun_since(connection, self._rowid - 1))
         few = len(self.table.open) <= _READ_ALL_OPEN_MAX

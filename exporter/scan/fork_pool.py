@@ -53,7 +53,7 @@ class ForkPool(Generic[Result]):
                 results.update(self._collect(pid, answers))
         return results
 
-    def aside(self, work: Callable[[int], Result | None]) -> Result | None:
+    def in_child(self, work: Callable[[int], Result | None]) -> Result | None:
         """Return the result of one job done by a child alone; None if it was lost.
 
         The memory that the job needs is freed when the child ends.

@@ -16,6 +16,7 @@ from exporter.scan.database import StateReader
 from exporter.scan.disk.scanner import DiskScanner
 from exporter.scan.matched_files import FileCounter
 from exporter.scan.probe import STATE, refuse_changed_home, refuse_unfit_database
+from exporter.scan.session_table import OPEN_SESSIONS_MAX
 from exporter.snapshot import (
     DatabaseHealth,
     DiskReport,
@@ -46,6 +47,7 @@ class ScanOptions(Struct, frozen=True, kw_only=True):
     full_interval_seconds: float
     walk_disk: bool
     """False: no walk was requested, and the snapshot has no figures of files."""
+    open_sessions_max: int = OPEN_SESSIONS_MAX
     file_patterns: list[str] = []
     """Files that collectors want counted."""
 
@@ -83,6 +85,7 @@ class HomeScanner:
         before_open = self.guard(options, STATE)
         refuse_changed_home(self._home, options.owner)
         refuse_unfit_database(self._home, options.owner, STATE)
+        self.state.limit_open_sessions(options.open_sessions_max)
         yield from self.state.update(options.watermark, before_open)
         if options.quiet and had_read:
             self.state.check_integrity(options.full_interval_seconds, before_open)
@@ -116,7 +119,6 @@ class HomeScanner:
         stale_trouble = trouble in (Trouble.LOCKLESS_SHM_HOLDER, Trouble.BUSY)
         keep = trouble is Trouble.NONE or stale_trouble
         return Snapshot(
-            scanned_at=now,
             trouble=trouble,
             detail=detail,
             database_present=os.path.lexists(database.database_path(self._home)),
@@ -124,12 +126,10 @@ class HomeScanner:
             sessions=self._summary(options, now) if keep and state.health else None,
             disk=self._walk(options, now),
             routing_readable=state.routing.readable if state.routing else True,
-            routed=state.routing.routed if state.routing else 0,
             hermes_version=home_facts.hermes_version(self._home),
             cron_ticker_at=home_facts.cron_ticker_at(self._home),
             kanban=self._kanban(options),
             message_watermark=state.watermark,
-            missing_columns=state.missing_columns[:32],
             matched_files=self._file_counter.count(options.file_patterns),
         )
 

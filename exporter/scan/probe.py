@@ -12,7 +12,7 @@ from typing import Final
 
 from exporter.errors import DatabaseError
 from exporter.hermes import database, gateway_files, kanban, leases
-from exporter.hermes.sqlite_locks import probe_shm
+from exporter.hermes.sqlite_locks import probe_database, probe_shm
 from exporter.scan.filesystem import filesystem_of
 from exporter.snapshot import DatabaseProbe, FileIdentity, LockAnswer, Probe, Trouble
 
@@ -102,14 +102,23 @@ def _probe_database(home: str, name: str) -> DatabaseProbe:
         journal = database.read_journal(path) if _is_regular(files.database) else None
     except OSError:
         pass  # the reading will report why
+    is_wal = journal is database.JournalMode.WAL
     return DatabaseProbe(
         name=name[:128],
         database=_identity(files.database),
         wal=_identity(files.wal),
         shm=_identity(files.shm),
-        wal_mode=None if journal is None else journal is database.JournalMode.WAL,
-        lock_probe=probe_shm(path + "-shm") if _is_regular(files.shm) else LockAnswer.BLIND,
+        wal_mode=None if journal is None else is_wal,
+        lock_probe=_probe_locks(path, is_wal=is_wal, has_shm=_is_regular(files.shm)),
     )
+
+
+def _probe_locks(path: str, *, is_wal: bool, has_shm: bool) -> LockAnswer:
+    """Return what the kernel knows of locks on -shm, and in WAL mode on the database itself."""
+    shm = probe_shm(path + "-shm") if has_shm else LockAnswer.BLIND
+    held = (LockAnswer.HELD_UNSEEN, LockAnswer.HELD)
+    on_database = probe_database(path) if is_wal and shm not in held else LockAnswer.BLIND
+    return on_database if on_database in held else shm
 
 
 def _identity(state: database.FileState | None) -> FileIdentity | None:

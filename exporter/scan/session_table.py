@@ -7,11 +7,13 @@ objects. That is about 100 bytes per session: homes with 100,000 sessions exist.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import pairwise
+from sys import intern
 from typing import Final, NamedTuple, TypeVar
 
 from msgspec import structs
@@ -35,6 +37,10 @@ _WORDS_MAX: Final = 64
 _ENDED_PAIRS_MAX: Final = 256
 """The most pairs that the agent accepts in a snapshot; the rest is counted as `other`."""
 _ACTIVE_MAX: Final = (1 << 24) - 1
+OPEN_SESSIONS_MAX: Final = 150_000
+"""The default of `limits.open_sessions_per_home`: about 150 MB of a worker's memory."""
+_NO_HOLDS: Final[list[Hold]] = []
+"""One list for nearly all open sessions; no code changes the holds of a session in place."""
 _FUTURE_TOLERANCE_SECONDS: Final = 60.0
 _RECENT_SECONDS: Final = 600.0
 
@@ -104,7 +110,9 @@ class _Extremes(NamedTuple):
 class SessionTable:
     """The sums over all sessions, and the open sessions themselves."""
 
-    def __init__(self) -> None:
+    def __init__(self, open_max: int = OPEN_SESSIONS_MAX) -> None:
+        self.open_max = open_max
+        """Open sessions to keep; more are only counted. A home with so many judges nothing."""
         self._packed: dict[int, int] = {}
         self._unsettled: Counter[int] = Counter()
         """Contributions that are not in the sums yet, with their number of sessions."""
@@ -147,6 +155,12 @@ class SessionTable:
         packed = self._packed.get(hash(session_id), 0)
         return packed & _CONTRIBUTION_MASK == _EMPTIED
 
+    def has_ended_for(self, session_id: str, reason: str) -> bool:
+        """True if it has ended for this reason; for a rare reason, perhaps for another rare one."""
+        packed = self._packed.get(hash(session_id), _IS_OPEN)
+        is_ended = packed & _EMPTIED in (0, _IS_WRITTEN_AFTER_END)
+        return is_ended and packed >> 10 & 0xFF == self._reasons.number(reason)
+
     def __len__(self) -> int:
         return len(self._packed)
 
@@ -185,8 +199,9 @@ class SessionTable:
             if row.is_open:
                 if before is not None and before & _EMPTIED != _IS_OPEN:
                     self.reopened.add(session_id)
-                conversation = conversations.get(session_id, NO_CONVERSATION)
-                self._put_open(open_session(record, conversation, now), now)
+                if session_id in self.open or len(self.open) < self.open_max:
+                    conversation = conversations.get(session_id, NO_CONVERSATION)
+                    self._put_open(open_session(record, conversation, now), now)
             elif session_id in self.open:
                 self._drop_open(session_id)
         self._unsettled.update(added)
@@ -215,8 +230,17 @@ class SessionTable:
         if session_id in self.open:
             self._drop_open(session_id)
 
-    def keep_only(self, keys: set[int]) -> None:
+    @property
+    def open_left_out(self) -> int:
+        """Return how many open sessions are counted but not kept."""
+        self._apply_changes()
+        return sum(self._open_by_source.values()) - len(self.open)
+
+    def keep_only(self, seen: array[int]) -> None:
         """Forget all sessions but those with these id hashes: a pass has seen every session."""
+        if len(seen) == len(self._packed):
+            return  # each was seen once
+        keys = set(seen)
         for key in self._packed.keys() - keys:
             self._unsettled[self._packed.pop(key) & _CONTRIBUTION_MASK] -= 1
         gone = [session_id for session_id in self.open if hash(session_id) not in keys]
@@ -293,6 +317,7 @@ class SessionTable:
             open_idle_buckets=idle_buckets,
             open_idle_sum_seconds=idle_sum,
             unreadable=self.unreadable,
+            open_left_out=self.open_left_out,
         )
 
     def _sum_up(
@@ -340,6 +365,11 @@ class SessionTable:
         for source, (buckets, total) in by_source.items():
             yield MessageHistogram(self._sources.words[source], buckets, total)
 
+    def next_future(self, now: float) -> float | None:
+        """Return when the first open session is no longer active in the future; None if none is."""
+        times = (each.last_activity_at for each in self.open.values() if not each.clocks_sane)
+        return min((each for each in times if each > now), default=None)
+
     def _idle(self, now: float) -> tuple[list[int], float]:
         """Return open sessions by idle time, in buckets; cheap enough for every scan."""
         if self._activities is None:
@@ -367,14 +397,14 @@ def open_session(record: SessionRecord, conversation: Conversation, now: float) 
         and (newest is not None or messages.rows == 0)
         and 0 < latest <= now + _FUTURE_TOLERANCE_SECONDS
     )
-    holds: list[Hold] = []
+    holds = _NO_HOLDS
     if row.handoff_state in ("pending", "running"):
-        holds.append(Hold.HANDOFF)
+        holds = [Hold.HANDOFF]
     if row.pinned:
-        holds.append(Hold.PINNED)
+        holds = [*holds, Hold.PINNED]
     return OpenSession(
         id=row.id,
-        source=row.source,
+        source=intern(row.source),
         started_at=started_at or 0.0,
         last_activity_at=latest,
         clocks_sane=sane,

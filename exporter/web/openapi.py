@@ -60,7 +60,13 @@ _SCHEMAS: Final = {
     "Status": _object(
         homes=_list(_ref("Home")),
         refused=_WHOLE,
-        agent=_object(version=_TEXT, mode=_MODE, started_at=_or_null(_NUMBER), config_ok=_FLAG),
+        agent=_object(
+            version=_TEXT,
+            mode=_MODE,
+            started_at=_or_null(_NUMBER),
+            blind=_list(_TEXT),
+            config_ok=_FLAG,
+        ),
     ),
     "Home": _object(
         home=_TEXT,
@@ -69,14 +75,34 @@ _SCHEMAS: Final = {
         blind=_list(_TEXT),
         mode=_MODE,
         sessions=_COUNTS,
+        not_listed=_WHOLE,
         verdicts=_COUNTS,
+        leaked=_list(_object(source=_TEXT, cause=_TEXT, sessions=_WHOLE)),
+        unknown={"type": "object", "additionalProperties": _WHOLE},
+        waiting=_list(
+            _object(
+                reason=_TEXT,
+                sessions=_WHOLE,
+                overdue=_WHOLE,
+                processes=_WHOLE,
+                process_began_at=_or_null(_NUMBER),
+                dead_at=_or_null(_NUMBER),
+            )
+        ),
         disk={"type": "object", "additionalProperties": _WHOLE},
         thresholds=_list(
             _object(name=_TEXT, value=_or_null(_NUMBER), high=_NUMBER, low=_NUMBER, pressure=_FLAG)
         ),
+        breaker=_or_null(_TEXT),
         would_reap=_or_null(_WHOLE),
+        slow_start=_or_null(_object(per_hour=_WHOLE, left=_WHOLE, waiting=_WHOLE)),
         would_prune=_object(items=_or_null(_WHOLE), bytes=_or_null(_WHOLE)),
         could_prune=_object(items=_or_null(_WHOLE), bytes=_or_null(_WHOLE)),
+        policies=_list(_object(policy=_TEXT, eligible=_WHOLE, bytes=_WHOLE)),
+        prune_blocked=_list(_TEXT),
+        unreachable=_list(_object(threshold=_TEXT, reason=_TEXT, bytes=_WHOLE)),
+        capped=_or_null(_object(items=_WHOLE, bytes=_WHOLE, more_at=_or_null(_NUMBER))),
+        next_clean_up_at=_or_null(_NUMBER),
         has_database=_or_null(_FLAG),
         scanned_at=_or_null(_NUMBER),
     ),
@@ -116,15 +142,27 @@ _SCHEMAS: Final = {
 }
 
 
-def _get(summary: str, schema: dict[str, Any], parameter: str = "") -> dict[str, Any]:
+_PARAMETERS: Final = {"session": "id", "run": "run"}
+
+
+def _get(
+    operation: str, summary: str, schema: dict[str, Any], parameter: str = "", link: str = ""
+) -> dict[str, Any]:
+    """Describe a path; `link` names the operation that tells more of each item of the list."""
     plain = {"text/plain": {"schema": _TEXT}}
     described: dict[str, Any] = {
+        "operationId": operation,
         "summary": summary,
         "responses": {
             "200": {"description": summary, "content": {"application/json": {"schema": schema}}},
             "503": {"description": "Not known yet; try again.", "content": plain},
         },
     }
+    if link:
+        key = _PARAMETERS[link]
+        described["responses"]["200"]["links"] = {
+            link: {"operationId": link, "parameters": {key: f"$response.body#/0/{key}"}}
+        }
     if parameter:
         described["parameters"] = [
             {"name": parameter, "in": "path", "required": True, "schema": {**_TEXT, "minLength": 1}}
@@ -146,16 +184,20 @@ def document() -> bytes:
                 "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
             },
             "paths": {
-                "/api/v1/status": _get("Every home in one document.", _ref("Status")),
-                "/api/v1/sessions": _get("The open sessions.", _list(_ref("Session"))),
+                "/api/v1/status": _get("status", "Every home in one document.", _ref("Status")),
+                "/api/v1/sessions": _get(
+                    "sessions", "The open sessions.", _list(_ref("Session")), link="session"
+                ),
                 "/api/v1/sessions/{id}": _get(
-                    "One open session, with each rule.", _ref("Explained"), "id"
+                    "session", "One open session, with each rule.", _ref("Explained"), "id"
                 ),
-                "/api/v1/runs": _get("The newest runs of each home.", _list(_ref("Run"))),
+                "/api/v1/runs": _get(
+                    "runs", "The newest runs of each home.", _list(_ref("Run")), link="run"
+                ),
                 "/api/v1/runs/{run}": _get(
-                    "One run in each home it acted on.", _list(_ref("RunInHome")), "run"
+                    "run", "One run in each home it acted on.", _list(_ref("RunInHome")), "run"
                 ),
-                "/api/v1/trends": _get("Figures of the last 14 days.", _ref("Trends")),
+                "/api/v1/trends": _get("trends", "Figures of the last 14 days.", _ref("Trends")),
             },
             "components": {"schemas": _SCHEMAS},
         }

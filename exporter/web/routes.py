@@ -25,7 +25,7 @@ from exporter.web.pages.sessions import filters, run_page, session_page, session
 from exporter.web.published import Published
 from exporter.web.queries import HostQueries, QueryError
 from exporter.web.request import Request
-from exporter.web.response import JSON, Response, message
+from exporter.web.response import JSON, Response, message, pack
 
 Reload = Callable[[], None]
 """Reads the settings again; raises ExporterError if they are bad, and keeps the old ones."""
@@ -186,18 +186,22 @@ class Routes:
         status, runs = msgspec.json.decode(content.status), msgspec.json.decode(content.runs)
         only = filters(request.query).get("home")
         return await self._render(
-            lambda: host_page(status, runs, trends, self._telemetry_path, only)
+            request, lambda: host_page(status, runs, trends, self._telemetry_path, only)
         )
 
     async def _sessions_page(self, request: Request) -> Response:
-        packed = self._published.content.sessions
-        if packed is None:
+        content = self._published.content
+        packed, status = content.sessions, content.status
+        if packed is None or status is None:
             return page("message.html", 503, title="Sessions", text=f"{_NO_SCAN_YET}.")
-        return await self._render(
-            lambda: sessions_page(
-                msgspec.json.decode(b"".join(packed.unpack())), request.query, time.time()
-            )
-        )
+
+        def make() -> Response:
+            homes = msgspec.json.decode(status).get("homes", ())
+            rows = msgspec.json.decode(b"".join(packed.unpack()))
+            left_out = sum(each["not_listed"] for each in homes)
+            return sessions_page(rows, request.query, time.time(), left_out)
+
+        return await self._render(request, make)
 
     async def _session_page(self, request: Request) -> Response:
         return await self._answer(
@@ -207,12 +211,12 @@ class Routes:
     async def _run_page(self, request: Request) -> Response:
         return await self._answer(request, lambda ask, name: ask.run(name), run_page)
 
-    async def _runbooks_page(self, _request: Request) -> Response:
-        return await self._render(runbooks_page)
+    async def _runbooks_page(self, request: Request) -> Response:
+        return await self._render(request, runbooks_page)
 
     async def _runbook_page(self, request: Request) -> Response:
         name = _last_part(request).removesuffix(".md")
-        return await self._render(lambda: runbook_page(name) or _sorry(404, _NO_RUNBOOK))
+        return await self._render(request, lambda: runbook_page(name) or _sorry(404, _NO_RUNBOOK))
 
     async def _answer(
         self,
@@ -231,11 +235,16 @@ class Routes:
             return _sorry(404, "there is no such open session or run", in_json=in_json)
         return show(name, found)
 
-    async def _render(self, make: Callable[[], Response]) -> Response:
+    async def _render(self, request: Request, make: Callable[[], Response]) -> Response:
         """Make a page in a thread; only a few at a time, because each needs memory."""
+
+        def compressed() -> Response:
+            made = make()
+            return _gzipped(made) if _wants_gzip(request) else made
+
         async with self._rendering:
             try:
-                return await asyncio.to_thread(make)
+                return await asyncio.to_thread(compressed)
             except ValueError:
                 return message(400, "malformed query")
 
@@ -284,6 +293,15 @@ _VARIES = (("Vary", "Accept-Encoding"),)
 _GZIPPED = (*_VARIES, ("Content-Encoding", "gzip"))
 _FORM = (("Vary", "Accept, Accept-Encoding"),)
 _GZIPPED_FORM = (*_FORM, ("Content-Encoding", "gzip"))
+
+
+def _gzipped(made: Response) -> Response:
+    """A page with charts is ten times as large without; an open one is fetched every 15 seconds."""
+    if not isinstance(made.body, bytes):
+        return made
+    return msgspec.structs.replace(
+        made, body=pack([made.body]).data, headers=(*made.headers, *_GZIPPED)
+    )
 
 
 def _wants_gzip(request: Request) -> bool:

@@ -5,8 +5,10 @@ Loaded at the first such call: most homes are scanned and never acted on.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import UTC, datetime
 from functools import wraps
 from typing import Any
 
@@ -15,20 +17,23 @@ from msgspec import structs
 from exporter.errors import DatabaseError
 from exporter.pruner.apply.execute import execute
 from exporter.pruner.apply.execute import purge as purge_trash
+from exporter.pruner.apply.lost_runs import note_lost_runs
 from exporter.pruner.apply.reborn import heal_reborn
 from exporter.pruner.apply.recovery import BY_ACTION
 from exporter.pruner.apply.undo import undo as undo_prune
-from exporter.pruner.apply.upkeep import UpkeepOrder, run_upkeep
+from exporter.pruner.apply.upkeep import run_upkeep
 from exporter.pruner.beside import with_plugins
-from exporter.pruner.requests import PruneRequest
+from exporter.pruner.requests import PruneRequest, UpkeepDone, UpkeepRequest
 from exporter.reaper.reap import reap as reap_home
 from exporter.reaper.reopen import undo as undo_reap
 from exporter.reaper.requests import ReapRequest
-from exporter.runs.folder import RunError, run_began_at, run_folder
-from exporter.runs.journal import RunJournal, journal_of, running
+from exporter.runs.folder import RunError, RunFolder, run_began_at, run_folder
+from exporter.runs.journal import FILE, RunJournal, journal_of, running
 from exporter.runs.models import Outcome, Run, RunKind, RunOutcome, Skipped
 from exporter.runs.no_space import telling_what_to_free
 from exporter.runs.recovery import recover_home
+from exporter.runs.reserve import make_reserve
+from exporter.runs.trash import runs_in_trash, trash_folder
 from exporter.workers.home import WorkerHome
 from exporter.workers.privilege import release_memory
 from exporter.workers.protocol import (
@@ -43,8 +48,6 @@ from exporter.workers.protocol import (
     RunActionsRequest,
     RunsRequest,
     UndoRequest,
-    UpkeepDone,
-    UpkeepRequest,
 )
 from exporter.writing.target import Target
 
@@ -67,7 +70,7 @@ def reap(home: WorkerHome, request: ReapRequest, reporter: Reporter) -> Outcome:
     """End the sessions that the plan names."""
     target = _target(request, reporter)
     _heal_first(target)
-    return reap_home(request, target, home)
+    return reap_home(request, target, home.used_again)
 
 
 @_says_what_to_free
@@ -96,7 +99,7 @@ def purge(home: WorkerHome, request: PurgeRequest, reporter: Reporter) -> Outcom
     """Empty the trash of one run, or all of it."""
     del home
     with run_folder(request.home, request.owner) as folder:
-        if folder is None:  # do not create a folder just to find it empty
+        if folder is None or not _had_runs(folder):  # do not make a journal to find it empty
             return Outcome(None, RunOutcome.DONE)
     target = Target(request.home, request.owner, request.openers, stopping=reporter.cancelled)
     _heal_first(target)
@@ -124,7 +127,7 @@ def heal(home: WorkerHome, request: HealRequest, reporter: Reporter) -> HealRepl
     """Restore the history that a prune took from sessions that Hermes has gone on with."""
     healed = heal_reborn(_target(request, reporter))
     if not healed.left:
-        home.healed_prunes()
+        home.used_again.healed_prunes()
     why = healed.left[0].why if healed.left else ""
     return HealReply(len(healed.sessions), len(healed.left), why[:300], healed.finished)
 
@@ -133,9 +136,11 @@ def settle(home: WorkerHome, request: RecoverRequest, reporter: Reporter) -> Rec
     """Find out what killed runs had done; keep some space for the first run if that is asked."""
     del home, reporter
     if request.reserve:
-        with running(request.home, request.owner, "reserve"):
-            pass  # its end makes the reserve
-    recovered = recover_home(Target(request.home, request.owner, request.openers), BY_ACTION)
+        with running(request.home, request.owner, "reserve") as journal:
+            make_reserve(journal.folder)
+    target = Target(request.home, request.owner, request.openers)
+    note_lost_runs(target)
+    recovered = recover_home(target, BY_ACTION)
     left = [Skipped(run, why) for run, why in recovered.left.items()]
     return RecoverReply(list(recovered.settled[:PAGE_ITEMS]), left[:PAGE_ITEMS])
 
@@ -143,29 +148,31 @@ def settle(home: WorkerHome, request: RecoverRequest, reporter: Reporter) -> Rec
 def upkeep(home: WorkerHome, request: UpkeepRequest, reporter: Reporter) -> list[UpkeepDone]:
     """Run VACUUM and `git gc` in a home that no process uses, as the evidence shows."""
     del home, reporter
-    order = UpkeepOrder(
-        home=request.home,
-        owner=request.owner,
-        openers=request.openers,
-        quiet=request.quiet,
-        vacuum=request.vacuum,
-        gc=request.gc,
-    )
-    return [
-        UpkeepDone(each.work, each.why[:300], each.before_bytes, each.after_bytes)
-        for each in run_upkeep(order)
-    ]
+    return run_upkeep(request)
 
 
 def list_runs(home: WorkerHome, request: RunsRequest, reporter: Reporter) -> list[Run]:
     """Return the runs in one home, newest first."""
     del home, reporter
+    with run_folder(request.home, request.owner) as folder:
+        trashed = runs_in_trash(folder) if folder is not None else []
     with journal_of(request.home, request.owner) as journal:
-        return _runs_now(journal) if journal is not None else []
+        listed = _runs_now(journal) if journal is not None else []
+    return [*map(_lost_run, sorted(set(trashed) - {run.id for run in listed})), *listed]
+
+
+def _lost_run(run: str) -> Run:
+    """A run of which only the trash is known, until it is settled."""
+    why = "it is not in the run journal any more"
+    try:
+        began = datetime.strptime(run[:15], "%Y%m%dT%H%M%S").replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        began = 0.0
+    return Run(run, RunKind.PRUNE, "", False, began, None, None, why, None, 0, 0)
 
 
 def _runs_now(journal: RunJournal) -> list[Run]:
-    """All runs, and of those that are not finished, which one goes on; the others were killed."""
+    """Return all runs. Of the unfinished ones, mark the one in progress; the others were killed."""
     unfinished = {each.id for each in journal.unfinished_runs()}
     began = run_began_at(journal.folder) if unfinished else None
     # Listed only now: a run that has finished, or begun, since the first look was not killed.
@@ -210,6 +217,13 @@ def _target(
         lock_budget_seconds=request.lock_budget_seconds,
         stopping=reporter.cancelled,
     )
+
+
+def _had_runs(folder: RunFolder) -> bool:
+    """False if there is neither trash nor a journal; a full disk may have left an empty one."""
+    journal = folder.file(FILE)
+    with trash_folder(folder) as trash:
+        return trash is not None or (journal is not None and os.path.getsize(journal) > 0)
 
 
 def _heal_first(target: Target, besides: str = "") -> None:

@@ -30,7 +30,7 @@ from exporter.runs.summary import KnownRuns, RunReader
 from exporter.scan.access import DeniedPart, denied_parts
 from exporter.scan.home import HomeScanner
 from exporter.scan.probe import STATE, probe_home, trouble_of
-from exporter.scan.session_table import SessionTable, session_key, with_holds
+from exporter.scan.session_table import SessionTable, with_holds
 from exporter.snapshot import (
     Hold,
     OpenSession,
@@ -55,6 +55,7 @@ from exporter.workers.protocol import (
     UsagePage,
     Want,
 )
+from exporter.workers.used_again import UsedAgain
 
 if TYPE_CHECKING:  # only homes that need a plan load it
     from exporter.pruner.gather.inventory_reader import InventoryReader
@@ -89,16 +90,8 @@ class WorkerHome:
         """The open sessions, each with all its holds."""
         self._run_reader = RunReader(home, END_SESSION, ENDS)
         self._runs = KnownRuns()
-        self._in_trash: frozenset[str] = frozenset()
-        self._keys_in_trash: frozenset[int] = frozenset()
         self._judged_at = float("-inf")
-        self.suspects: frozenset[str] | None = frozenset()
-        """Sessions that we ended and that may have been used since; None: any of them."""
-        self._known_ended: frozenset[str] = frozenset()
-        self._used_rows = True
-        """An emptied row, or a child of it, may have changed since the last healing."""
-        self._moved: set[str] | None = set()
-        """Sessions that changed since the journal was last read; None: all."""
+        self.used_again = UsedAgain()
         self._grown: set[str] = set()
         """Sessions that changed since the last verdicts."""
         self._judged_table: SessionTable | None = None
@@ -131,29 +124,33 @@ class WorkerHome:
         self._runs = self._run_reader.read(request.owner)
         try:
             usage = self._scanner.update(request)
-            yield from _usage_pages(map(self._mark_reborn, usage))
+            marked = (self.used_again.mark_reborn(each, self._runs) for each in usage)
+            yield from _usage_pages(marked)
         except (DatabaseError, OSError) as error:
             trouble, detail = trouble_of(self._home, error)
         self._reads += 1
-        self._find_suspects()
+        moved = self._scanner.state.table.take_moved()
+        self._grown |= moved or set()
+        self.used_again.update(moved, self._scanner.state, self._runs, request.rules.end_reason)
         self._verdicts_are_new = False
         if trouble is Trouble.NONE:
             self._open = self._sessions_with_holds(request)
             self._judge(request)
             yield from self._session_pages(request)
         snapshot = self._scanner.snapshot(request, trouble, detail)
+        reborn = self.used_again.has_reborn(self._scanner.state, self._runs)
         if snapshot.sessions is None:
-            yield ScanReply(snapshot, runs=self._runs.report, reborn=self._has_reborn())
+            yield ScanReply(snapshot, runs=self._runs.report, reborn=reborn)
             return
         self._count_verdicts()
         yield ScanReply(
             self._with_marathons(snapshot, snapshot.sessions, request.marathon_near_ratio),
             self._verdicts,
             self._leaks,
-            structs.replace(self._runs.report, to_heal=self.to_heal),
+            structs.replace(self._runs.report, to_heal=self.used_again.to_heal),
             self._unknown,
             self._watched(),
-            self._has_reborn(),
+            reborn,
             self._slow_start(),
         )
 
@@ -181,60 +178,6 @@ class WorkerHome:
             return None
         self._watch_sent_at = now
         return watched.dump()
-
-    def _find_suspects(self) -> None:
-        """Find sessions that we ended and that may be in use again: they or a child changed."""
-        moved = self._scanner.state.table.take_moved()
-        self._used_rows |= moved is None or not moved.isdisjoint(self._runs.in_trash)
-        self._grown |= moved or set()
-        self._moved = None if moved is None or self._moved is None else self._moved | moved
-        if not self._runs.readable:
-            return  # remember the changes until the journal says what we ended
-        ended, moved = self._runs.ended, self._moved
-        self._moved = set()
-        if moved is None:
-            self.suspects = None if ended else frozenset()
-        elif self.suspects is not None:
-            # A session that the journal lists only now may have been used before.
-            self.suspects |= (ended & moved) | (ended - self._known_ended)
-        self._known_ended = ended
-
-    @property
-    def to_heal(self) -> bool:
-        return self.suspects is None or bool(self.suspects)
-
-    def healed(self) -> None:
-        self.suspects = frozenset()
-
-    def healed_prunes(self) -> None:
-        self._used_rows = False
-
-    def _mark_reborn(self, usage: SessionUsage) -> SessionUsage:
-        """Mark the usage of a session that exists again without its history: it is incomplete."""
-        if self._runs.in_trash is not self._in_trash:
-            self._in_trash = self._runs.in_trash
-            self._keys_in_trash = frozenset(map(session_key, self._in_trash))
-        return structs.replace(usage, reborn=True) if usage.key in self._keys_in_trash else usage
-
-    def _has_reborn(self) -> bool:
-        """True if there seems to be work for `exporter.pruner.apply.reborn`.
-
-        A pruned session exists while its history is in the trash, its emptied row may have been
-        used, or no process can need that row any more. Only healing reads the rows: this runs at
-        every scan and must be cheap.
-        """
-        table = self._scanner.state.table
-        present = [each for each in self._runs.in_trash if each in table]
-        emptied = [each for each in present if table.is_emptied(each)]
-        if len(emptied) < len(present) or (emptied and self._used_rows):
-            return True
-        return bool(self._runs.kept_rows) and self._has_rows_to_finish()
-
-    def _has_rows_to_finish(self) -> bool:
-        from exporter.pruner.apply.emptied import rows_that_may_go  # only after such a prune
-
-        state = self._scanner.state
-        return any(rows_that_may_go(self._runs.kept_rows, lambda: state.writes_turns_late))
 
     def _revision(self) -> tuple[int, int]:
         """Changes when a session or a verdict changes."""
@@ -281,6 +224,8 @@ class WorkerHome:
             blind = (*blind, "routing")
         if not self._runs.readable:
             blind = (*blind, "run_journal")
+        if self._scanner.state.table.open_left_out:
+            blind = (*blind, "open_sessions")  # a child that is left out may be in use
         now = self._clock()
         signs = self._scanner.state.signs
         turns = frozenset(each for each, until in signs.turns.items() if until > now)
@@ -390,7 +335,8 @@ class WorkerHome:
         moved = self._sessions_sent != self._revision()
         due = self._monotonic() - self._sessions_sent_at >= _SEND_SESSIONS_SECONDS
         few = len(sessions) <= _ALWAYS_SEND_SESSIONS
-        if not (request.every_session or few or (moved and due)):
+        due_now = request.every_session or few or (moved and due)
+        if not (due_now and request.list_sessions):
             return
         self._sessions_sent_at, self._sessions_sent = self._monotonic(), self._revision()
         page: list[JudgedSession] = []
@@ -421,7 +367,9 @@ def _shortened(memory: PruneMemory) -> PruneMemory:
         memory = structs.replace(
             memory,
             missing=dict(list(memory.missing.items())[: len(memory.missing) // 2]),
-            strangers=dict(list(memory.strangers.items())[: len(memory.strangers) // 2]),
+            unrecorded_reaps=dict(
+                list(memory.unrecorded_reaps.items())[: len(memory.unrecorded_reaps) // 2]
+            ),
         )
     return memory
 

@@ -41,12 +41,17 @@ class InspectReply(Struct, frozen=True):
 def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> int:
     """Run `python -m exporter.workers.path_probe PARENT`; the agent starts it."""
     with privilege.start_child(int(arguments[0])) as channel:
-        sending = threading.Lock()
-        channel.sendall(pack(READY, None))
-        while (frame := receive(channel)) is not None:
-            request = msgspec.json.decode(frame.body, type=InspectRequest)
-            threading.Thread(target=_answer, args=(channel, sending, request), daemon=True).start()
+        serve(channel)
     return 0
+
+
+def serve(channel: socket.socket) -> None:
+    """Answer until the agent is gone."""
+    sending = threading.Lock()
+    channel.sendall(pack(READY, None))
+    while (frame := receive(channel)) is not None:
+        request = msgspec.json.decode(frame.body, type=InspectRequest)
+        threading.Thread(target=_answer, args=(channel, sending, request), daemon=True).start()
 
 
 def _answer(channel: socket.socket, sending: threading.Lock, request: InspectRequest) -> None:

@@ -20,7 +20,7 @@ from exporter import logs
 from exporter.discovery.inspection import Inspection
 from exporter.errors import WorkerError
 from exporter.workers.path_probe import INSPECT, InspectReply, InspectRequest
-from exporter.workers.process import END_WAIT_SECONDS, ChildProcess, own_program
+from exporter.workers.process import END_WAIT_SECONDS, ChildProcess, start_path_probe
 from exporter.workers.protocol import decode
 
 WAIT_SECONDS: Final = 5.0
@@ -50,9 +50,7 @@ class PathProber:
 
     def __init__(
         self,
-        start: Callable[[], ChildProcess] = lambda: ChildProcess(
-            own_program("exporter.workers.path_probe")
-        ),
+        start: Callable[[], ChildProcess] = start_path_probe,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._start = start

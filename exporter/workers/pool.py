@@ -28,8 +28,13 @@ _Key = tuple[int, str]
 class Pool:
     """Finds the worker for a home, and replaces it when it fails. Any thread may call it."""
 
-    def __init__(self, start: Callable[[int], Worker] = start_worker) -> None:
+    def __init__(
+        self, start: Callable[[int], Worker] = start_worker, family: list[Pool] | None = None
+    ) -> None:
+        """`family` are the pools of one agent; each knows the workers of all as ours."""
         self._start = start
+        self._family = [] if family is None else family
+        self._family.append(self)
         self._lock = threading.Lock()
         self._workers: dict[_Key, Worker] = {}
         self._dedicated: dict[str, int] = {}
@@ -75,12 +80,20 @@ class Pool:
                 self._temporary.remove(worker)
             self._end(worker, owner, "")
 
+    def beside(self) -> Pool:
+        """Return another pool of the same agent, for a run that must not wait for scans."""
+        return Pool(self._start, self._family)
+
     def pids(self) -> frozenset[int]:
-        """Return the PIDs of all workers, including those that do not end."""
+        """Return the PIDs of all workers of the family, including those that do not end."""
+        return frozenset(pid for pool in list(self._family) for pid in pool.own_pids())
+
+    def own_pids(self) -> list[int]:
+        """Return the PIDs of the workers of this pool."""
         with self._lock:
             stuck = [worker for _, worker in self._stuck]
             workers = [*self._workers.values(), *self._temporary, *stuck]
-        return frozenset(worker.pid for worker in workers)
+        return [worker.pid for worker in workers]
 
     def worker_key(self, owner: int, home: str) -> _Key:
         """Return the key of the home's worker: homes with the same key are scanned in turn."""
@@ -161,5 +174,6 @@ class Pool:
         for worker in workers:
             worker.end()
         deadline = time.monotonic() + END_WAIT_SECONDS
-        for worker in workers:
-            worker.is_gone(max(0.0, deadline - time.monotonic()))
+        gone = [worker.is_gone(max(0.0, deadline - time.monotonic())) for worker in workers]
+        if all(gone) and self in self._family:  # what cannot be killed stays known as ours
+            self._family.remove(self)

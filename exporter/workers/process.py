@@ -1,4 +1,7 @@
-"""One child process of the agent, and the channel to it."""
+"""One child process of the agent, and the channel to it.
+
+It loads no request before the first call: a command starts its first process while it loads them.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +10,23 @@ import pwd
 import select
 import signal
 import socket
-import subprocess  # noqa: TID251 - the one place that starts children of the agent
+import subprocess  # noqa: TID251 - the one place that starts programs for the agent
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, TypeVar
+from functools import cache
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import msgspec
 
 from exporter.errors import RefusedError, WorkerError
 from exporter.text import join_words
-from exporter.workers import protocol
 from exporter.workers.cancellation import Cancellation
 from exporter.workers.frames import FRAME_BYTES_MAX, READY, Frame, FrameReader, pack
 from exporter.workers.privilege import missing_capabilities
-from exporter.workers.protocol import Call, Failure, Progress, Refusal, decode
+
+if TYPE_CHECKING:
+    from exporter.workers.protocol import Call
 
 END_WAIT_SECONDS: Final = 0.5
 _RECEIVE_BYTES: Final = 256 * 1024
@@ -30,38 +35,46 @@ _PROGRESS_FACTOR: Final = 24
 """A call that reports progress may take this many times its time limit."""
 _START_SECONDS: Final = 60.0
 _SEND_SECONDS: Final = 5.0
-_PROGRESS: Final = msgspec.json.Decoder(Progress)
-_REFUSAL: Final = msgspec.json.Decoder(Refusal)
-_FAILURE: Final = msgspec.json.Decoder(Failure)
 
 AnyRequest = TypeVar("AnyRequest")
+T = TypeVar("T")
 Part = TypeVar("Part")
 Reply = TypeVar("Reply")
+
+
+class RunningProcess(Protocol):
+    """A child of this process, started as a program or forked; `subprocess.Popen` is one."""
+
+    pid: int
+
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float) -> int: ...
+    def kill(self) -> None: ...
+
+
+Start = Callable[[socket.socket], RunningProcess]
+"""Starts a process that has this end of its channel as standard input."""
 
 
 class ChildProcess:
     """A process that the agent started and that answers over a socket."""
 
-    def __init__(self, command: Sequence[str]) -> None:
-        """Start it. The calling thread must stay: a child ends with the thread that started it."""
+    def __init__(self, start: Start | Sequence[str]) -> None:
+        """Start it, or a program with this command line.
+
+        The calling thread must stay: a program ends with the thread that started it.
+        """
         try:
             ours, theirs = socket.socketpair()
         except OSError as error:
             raise WorkerError(f"cannot start a worker: {error.strerror}") from error
         try:
-            self._process = subprocess.Popen(
-                command,
-                stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                close_fds=True,
-                cwd="/",
-                env={"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"},
-                start_new_session=True,
-            )
-        except OSError as error:
+            self._process = start(theirs) if callable(start) else _start_program(start, theirs)
+        except BaseException as error:
             ours.close()
-            raise WorkerError(f"cannot start a worker: {error.strerror}") from error
+            if isinstance(error, OSError):
+                raise WorkerError(f"cannot start a worker: {error.strerror}") from error
+            raise
         finally:
             theirs.close()
         self._channel = ours
@@ -142,6 +155,19 @@ class ChildProcess:
         return True
 
 
+def _start_program(command: Sequence[str], channel: socket.socket) -> RunningProcess:
+    return subprocess.Popen(
+        command,
+        stdin=channel.fileno(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        close_fds=True,
+        cwd="/",
+        env={"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"},
+        start_new_session=True,
+    )
+
+
 class Worker(ChildProcess):
     """A process that reads homes and acts on them as their owner; one call at a time."""
 
@@ -164,6 +190,8 @@ class Worker(ChildProcess):
         - RefusedError: the worker understood the request and did not do it.
         - After a call without a complete answer, the worker cannot take another call.
         """
+        from exporter.workers import protocol
+
         self.wait_ready()
         seconds = seconds or what.seconds
         deadline = time.monotonic() + seconds
@@ -184,7 +212,7 @@ class Worker(ChildProcess):
                 if frames > _FRAMES_MAX or len(frame.body) > FRAME_BYTES_MAX:
                     raise WorkerError("a worker has too much to tell; it is ended")
                 if frame.name == protocol.PROGRESS:
-                    told = decode(_PROGRESS, frame.body)
+                    told = protocol.decode(_decoder(protocol.Progress), frame.body)
                     if told.settled > settled:
                         settled, frames = told.settled, frames - 1
                         more = max(seconds, what.seconds)
@@ -207,25 +235,43 @@ class Worker(ChildProcess):
         return any(descriptor == cancellation.fileno() for descriptor, _ in ready)
 
 
+@cache
+def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
+    return msgspec.json.Decoder(kind)
+
+
 def _refusal(frame: Frame) -> RefusedError | WorkerError:
+    from exporter.workers import protocol
+
     if frame.name == protocol.REFUSED:
-        refusal = decode(_REFUSAL, frame.body)
+        refusal = protocol.decode(_decoder(protocol.Refusal), frame.body)
         return RefusedError(refusal.why, busy=refusal.busy)
     if frame.name == protocol.FAILED:
-        return WorkerError(f"a worker failed: {decode(_FAILURE, frame.body).detail}")
+        failure = protocol.decode(_decoder(protocol.Failure), frame.body)
+        return WorkerError(f"a worker failed: {failure.detail}")
     return WorkerError("a worker sent what it was not asked for; it is ended")
 
 
 def start_worker(owner: int) -> Worker:
-    """Start a worker that reads homes as their owner."""
+    """Start a worker that reads homes as their owner, as a program of its own."""
+    return Worker(own_program("exporter.workers.worker", *map(str, user_to_become(owner))))
+
+
+def start_path_probe() -> ChildProcess:
+    """Start the process that looks at paths which may hang, as a program of its own."""
+    return ChildProcess(own_program("exporter.workers.path_probe"))
+
+
+def user_to_become(owner: int) -> tuple[()] | tuple[int, int]:
+    """Return uid and gid of a worker that reads this owner's homes; none if they are our own."""
     if owner == os.geteuid():
-        return Worker(own_program("exporter.workers.worker"))
+        return ()
     missing = missing_capabilities()
     if missing:
         raise WorkerError(
             f"cannot act as uid {owner}: this agent lacks {join_words(missing, 'and')}"
         )
-    return Worker(own_program("exporter.workers.worker", str(owner), str(_group_of(owner))))
+    return owner, _group_of(owner)
 
 
 def own_program(module: str, *arguments: str) -> list[str]:

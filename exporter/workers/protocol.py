@@ -17,7 +17,13 @@ from msgspec import Meta, Struct
 
 from exporter.errors import WorkerError
 from exporter.evidence.openers import KnownOpeners
-from exporter.pruner.requests import PrunePlanRequest, PrunePlanResult, PruneRequest
+from exporter.pruner.requests import (
+    PrunePlanRequest,
+    PrunePlanResult,
+    PruneRequest,
+    UpkeepDone,
+    UpkeepRequest,
+)
 from exporter.reaper.models import (
     JudgedSession,
     Judgement,
@@ -76,6 +82,8 @@ class ScanRequest(ScanOptions, frozen=True):
 
     every_session: bool
     """Send the open sessions even if there are so many that they are usually sent rarely."""
+    list_sessions: bool = True
+    """False: send no open session at all; a command that only counts them needs none."""
     facts: ProcessFacts = ProcessFacts()
     rules: ReaperRules = ReaperRules()
     undone_seconds: float = 0.0
@@ -214,28 +222,6 @@ class HealReply(Struct, frozen=True):
     """Why the first session that was not healed was skipped."""
     finished: Count = 0
     """Rows of emptied sessions that were no longer needed, and are gone."""
-
-
-class UpkeepRequest(Struct, frozen=True):
-    """VACUUM and `git gc`, in a home that no process uses."""
-
-    home: str
-    owner: int
-    openers: KnownOpeners
-    quiet: bool
-    """True if `evidence.is_quiet` holds in a survey made just now."""
-    vacuum: bool = False
-    gc: bool = False
-
-
-class UpkeepDone(Struct, frozen=True):
-    """One kind of upkeep work."""
-
-    work: Word
-    why: Text
-    """Why it was not done; empty if it was."""
-    before_bytes: Count
-    after_bytes: Count
 
 
 # Messages of every call, apart from its reply

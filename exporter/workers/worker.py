@@ -33,12 +33,17 @@ _PROGRESS_SECONDS: Final = 0.2
 def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> int:
     """Run `python -m exporter.workers.worker PARENT [UID GID]`; the agent starts it."""
     with privilege.start_child(int(arguments[0])) as channel:
-        if len(arguments) == 3:
-            load_everything()
-            _drop_privileges(int(arguments[1]), int(arguments[2]))
-        channel.sendall(pack(READY, None))
-        _answer_all(channel)
+        serve(channel, *map(int, arguments[1:]))
     return 0
+
+
+def serve(channel: socket.socket, uid: int | None = None, gid: int | None = None) -> None:
+    """Become this user for good, if one is given, and answer until the agent is gone."""
+    if uid is not None and gid is not None:
+        load_everything()
+        _drop_privileges(uid, gid)
+    channel.sendall(pack(READY, None))
+    _answer_all(channel)
 
 
 def load_everything() -> None:

@@ -41,7 +41,7 @@ class BatchSize:
 
     @property
     def size(self) -> int:
-        """How much to do at a time."""
+        """The amount of work of the next transaction."""
         fitting = int(self._goal_seconds / median(self._unit_seconds))
         return max(self._least, min(fitting, self._most))
 
@@ -51,11 +51,11 @@ class BatchSize:
         return self.size == self._least
 
     def fits(self, work: int) -> bool:
-        """Whether so much may go into one transaction."""
+        """True if this much work may go into one transaction."""
         return work <= self.size
 
     def fitting(self, works: Sequence[int]) -> int:
-        """How many of these fit into one transaction; at least one. Each costs a bit itself."""
+        """Return how many of these fit into one transaction; at least one. Each costs 1 more."""
         left = self.size
         for taken, work in enumerate(works):
             left -= work + 1

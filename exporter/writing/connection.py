@@ -3,7 +3,8 @@
 This is the only way to write, and it is narrow: an existing database in WAL mode, owned by the
 owner of its home, and every process that has it open still has its locks. A transaction is short.
 It waits a limited time for the write lock, and is rolled back whole if anything goes wrong. The
-fsync comes after the lock is released: on a busy machine it takes longer than all the rest.
+fsync comes after the lock is released, and once for all transactions of a connection: on a busy
+machine it takes longer than all the rest.
 
 A long run does not let the WAL grow: between its transactions it writes the WAL back by a PASSIVE
 checkpoint, which waits for no process and makes none wait. It never removes the WAL. It truncates
@@ -38,7 +39,9 @@ from exporter.snapshot import FileIdentity, Trouble
 
 LOCK_BUDGET_SECONDS: Final = 0.05
 LOCK_LIMIT_SECONDS: Final = 0.25
-"""A transaction that lasts longer is taken back."""
+"""No transaction may hold the write lock for longer."""
+_GIVE_UP: Final = 0.8
+"""After this share of the limit it is taken back, because that, or its commit, takes time too."""
 LOCK_WAIT_SECONDS: Final = 5.0
 BUSY_TIMEOUT_MS: Final = 50
 _RETRY_SECONDS: Final = (0.005, 0.05)
@@ -96,7 +99,7 @@ class Transaction:
 
     @property
     def seconds(self) -> float:
-        """How long the write lock has been held."""
+        """Seconds that the write lock has been held."""
         return self._monotonic() - self._began
 
     def checked(self) -> None:
@@ -105,7 +108,7 @@ class Transaction:
 
     @property
     def work_seconds(self) -> float:
-        """How long the write lock has been held since the checks."""
+        """Seconds that the write lock has been held since the checks."""
         return self.seconds - self.checked_seconds
 
     @property
@@ -142,7 +145,7 @@ class Writer:
         self,
         connection: apsw.Connection,
         check: Callable[[], OpenerCheck],
-        make_durable: Callable[[], None],
+        sync_wal: Callable[[], None],
         *,
         lock_wait_seconds: float,
         budget_seconds: float,
@@ -156,8 +159,11 @@ class Writer:
         connection.set_wal_hook(self._note_commit)
         self.held_seconds = 0.0
         """How long the last transaction held the write lock."""
+        self.released_at = float("-inf")
+        """When the last transaction released it."""
         self._check = check
-        self._make_durable = make_durable
+        self._sync_wal = sync_wal
+        self._is_durable = True
         self._lock_wait_seconds = lock_wait_seconds
         self._budget_seconds = budget_seconds
         self._limit_seconds = limit_seconds
@@ -168,29 +174,45 @@ class Writer:
     def transaction(self) -> Iterator[Transaction]:
         """Hold the write lock; commit at the end, or roll back on any exception.
 
-        What is committed is durable when this returns. If the commit itself fails, only reading
-        the database tells whether it happened.
+        What is committed is durable once the connection is closed, or after `make_durable`. If the
+        commit itself fails, only reading the database tells whether it happened.
         """
         self._wait_for_room_in_wal()
         self._begin()
         transaction = Transaction(self._budget_seconds, self._monotonic)
-        give_up_at = self._monotonic() + self._limit_seconds
+        most_seconds = _GIVE_UP * self._limit_seconds
         self.connection.set_progress_handler(
-            lambda: self._monotonic() > give_up_at, _PROGRESS_EVERY_STEPS
+            lambda: transaction.seconds > most_seconds, _PROGRESS_EVERY_STEPS
         )
         try:
             yield transaction
-            if transaction.seconds > self._limit_seconds:
+            if transaction.seconds > most_seconds:
                 raise apsw.InterruptError("held the write lock for too long")
+            self._is_durable = False
             self.connection.execute("COMMIT")
         finally:
             self.connection.set_progress_handler(None)
             if self.connection.in_transaction:
                 self.connection.execute("ROLLBACK")
             self.held_seconds = transaction.seconds
-        self._make_durable()
+            self.released_at = self._monotonic()
         if self._growth.is_large:
             self.checkpoint()
+
+    def flush_index(self) -> None:
+        """Have the text index write what it has gathered; in a transaction.
+
+        FTS5 does so at the commit, and merges then, which takes longer than all that was done
+        before: too late to give the transaction up, and unseen by what learns from its time. At a
+        savepoint it does the same.
+        """
+        self.connection.execute("SAVEPOINT flushed; RELEASE flushed")
+
+    def make_durable(self) -> None:
+        """Have what was committed survive a power cut; raise WriteError if that fails."""
+        if not self._is_durable:
+            self._sync_wal()
+            self._is_durable = True
 
     def _note_commit(self, connection: apsw.Connection, name: str, pages: int) -> int:
         del name
@@ -279,10 +301,10 @@ def writing(
     connection: apsw.Connection | None = None
     try:
         connection = _connect(path)
-        yield Writer(
+        writer = Writer(
             connection,
             lambda: check_openers(path, openers, proc),
-            lambda: _make_durable(path + "-wal"),
+            lambda: _sync_wal(path + "-wal"),
             lock_wait_seconds=lock_wait_seconds,
             budget_seconds=lock_budget_seconds,
             limit_seconds=lock_limit_seconds,
@@ -290,6 +312,10 @@ def writing(
             sleep=sleep,
             growth=growth or WalGrowth(),
         )
+        try:
+            yield writer
+        finally:
+            writer.make_durable()
     except (apsw.Error, UnicodeDecodeError) as error:
         raise _explain(error, path) from error
     finally:
@@ -339,7 +365,7 @@ def refuse_unwritable(path: str, owner: int) -> None:
 
 
 def check_openers(path: str, openers: KnownOpeners, proc: str = "/proc") -> OpenerCheck:
-    """Which processes have the database open now; raise WriteError if one has lost its locks.
+    """Return which processes have the database open; raise WriteError if one has lost its locks.
 
     Call it right before opening the database, and while writing. It opens nothing itself.
     """
@@ -385,7 +411,7 @@ def _connect(path: str) -> apsw.Connection:
         connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
         connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
         connection.execute("PRAGMA foreign_keys=ON")
-        # Nor does a commit wait for the disk: `_make_durable` does, after the lock is released.
+        # Nor does a commit wait for the disk: `_sync_wal` does, after the lock is released.
         connection.execute("PRAGMA synchronous=NORMAL")
     except BaseException:
         connection.close(force=True)
@@ -393,7 +419,7 @@ def _connect(path: str) -> apsw.Connection:
     return connection
 
 
-def _make_durable(wal: str) -> None:
+def _sync_wal(wal: str) -> None:
     """Make every commit survive a power cut.
 
     SQLite takes no locks on the WAL file, so closing a second descriptor of it loses none. On the

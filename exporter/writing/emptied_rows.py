@@ -26,7 +26,7 @@ class RowState(StrEnum):
 
 
 def empty_session(
-    connection: apsw.Connection, parts: StoredSession, together: Container[str]
+    connection: apsw.Connection, stored: StoredSession, together: Container[str]
 ) -> None:
     """Delete its messages and hide its row, in a transaction of its caller.
 
@@ -34,16 +34,16 @@ def empty_session(
     Children that are not emptied together with it lose their parent, as by a deletion: so a child
     that it has afterwards is a new one.
     """
-    truncate_indexed_texts(connection, parts.cut)
-    for child in parts.children:
+    truncate_indexed_texts(connection, stored.indexed_up_to_nul)
+    for child in stored.children:
         if child not in together:
             connection.execute(
                 "UPDATE sessions SET parent_session_id = NULL "
                 "WHERE id = ? AND parent_session_id = ?",
-                (child, parts.id),
+                (child, stored.id),
             )
-    connection.execute("DELETE FROM messages WHERE session_id = ?", (parts.id,))
-    connection.execute("UPDATE sessions SET archived = ? WHERE id = ?", (EMPTIED, parts.id))
+    connection.execute("DELETE FROM messages WHERE session_id = ?", (stored.id,))
+    connection.execute("UPDATE sessions SET archived = ? WHERE id = ?", (EMPTIED, stored.id))
 
 
 def row_states(

@@ -9,7 +9,7 @@ import apsw
 
 from exporter.writing.batch_size import BatchSize
 from exporter.writing.connection import LOCK_LIMIT_SECONDS, Transaction, Writer
-from exporter.writing.pacing import ATTEMPTS, Pacer, pause_for_writers
+from exporter.writing.pacing import ATTEMPTS, Pacer
 from exporter.writing.search_index import SearchIndex, add_to_index, merge_pages, weights
 from exporter.writing.stored_session import StoredSession, probe_session_tables
 
@@ -30,13 +30,15 @@ def reindex(
     In the order of their ids: FTS5 begins a new segment each time an id is lower than the last, and
     merging those takes longer than all the rest.
     """
-    whose = {number: parts for parts in sessions for number in parts.message_ids()}
-    work = {k: v for parts in sessions for k, v in weights(parts.messages).items()}
+    whose = {number: stored for stored in sessions for number in stored.message_ids()}
+    work = {k: v for stored in sessions for k, v in weights(stored.messages).items()}
     todo = sorted(each for each in whose if message_ids is None or each in message_ids)
 
     def put_in(message_id: int) -> None:
-        parts = whose[message_id]
-        add_to_index(writer.connection, index, parts.messages, [message_id], parts.cut)
+        stored = whose[message_id]
+        add_to_index(
+            writer.connection, index, stored.messages, [message_id], stored.indexed_up_to_nul
+        )
 
     change_index(pacer, writer, index, work, todo, put_in)
 
@@ -141,6 +143,7 @@ def _merge(
         while target.monotonic() < give_up_at:
             pages = size.size
             writer.new_openers()  # raises if a process has lost its locks
+            pacer.wait_turn()
             try:
                 with writer.transaction():
                     went_on = merge_pages(writer.connection, table, sign * pages)
@@ -152,7 +155,7 @@ def _merge(
             else:
                 size.record(pages, writer.held_seconds)
                 pacer.longest_hold_seconds = max(pacer.longest_hold_seconds, writer.held_seconds)
-                pause_for_writers(target, writer.held_seconds)
+                pacer.give_turn(writer)
             sign = 1
             if not went_on:
                 break

@@ -1,4 +1,4 @@
-"""Short write transactions, each followed by a pause, so that Hermes hardly notices a long run."""
+"""Short write transactions with pauses in between, so that Hermes hardly notices a long run."""
 
 from __future__ import annotations
 
@@ -29,20 +29,24 @@ class Pacer:
         self.size = BatchSize(target.lock_budget_seconds)
         """How many messages, by their weights, fit into one transaction."""
         self.longest_hold_seconds = 0.0
+        self._next_at = float("-inf")
+        """When the next transaction may begin."""
 
     @contextmanager
     def transaction(
         self, writer: Writer, planned: int, size: BatchSize | None = None
     ) -> Iterator[Transaction]:
-        """One transaction; afterwards its size is learnt from, and other writers get a turn.
+        """One transaction, after other writers had their turn; its size is learnt from.
 
         `planned` is how much it is about to do; 0: nothing is learnt from it. Raise
         apsw.InterruptError if it lasted too long and was rolled back.
         """
         size = size or self.size
+        self.wait_turn()
         try:
             with writer.transaction() as transaction:
                 yield transaction
+                writer.flush_index()
                 seconds = transaction.work_seconds
         except apsw.InterruptError:
             if planned:
@@ -51,10 +55,18 @@ class Pacer:
         finally:
             self.longest_hold_seconds = max(self.longest_hold_seconds, writer.held_seconds)
         size.record(transaction.done, seconds)
-        pause_for_writers(self.target, writer.held_seconds)
+        self.give_turn(writer)
 
+    def give_turn(self, writer: Writer) -> None:
+        """After a transaction: other writers get as long as it held the lock, from its release on.
 
-def pause_for_writers(target: Target, held_seconds: float) -> None:
-    """Let other writers have their turn; without any known opener there is no pause."""
-    if target.openers.pids:
-        target.sleep(min(max(_PAUSE * held_seconds, _LEAST_PAUSE_SECONDS), target.pause_seconds))
+        What is read, compressed and checked until the next one belongs to that pause.
+        """
+        pause = max(_PAUSE * writer.held_seconds, _LEAST_PAUSE_SECONDS)
+        self._next_at = writer.released_at + min(pause, self.target.pause_seconds)
+
+    def wait_turn(self) -> None:
+        """Before a transaction: wait for the rest; without any known opener there is no pause."""
+        left = self._next_at - self.target.monotonic()
+        if self.target.openers.pids and left > 0:
+            self.target.sleep(left)

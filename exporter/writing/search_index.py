@@ -44,6 +44,8 @@ _TRIGGER: Final = re.compile(
 
 _BYTES_OF_ONE: Final = 256
 """So much text takes about as long to index as a message takes without its text."""
+_LONGEST_BYTES: Final = 4 << 20
+"""FTS5 takes some 60 ms for a MiB, and cannot be interrupted in a message."""
 _PROBE: Final = "hermes_exporter_probe"
 
 
@@ -100,7 +102,7 @@ def probe_search_index(connection: apsw.Connection, schema: Schema) -> SearchInd
 
 
 def _trigger(sql: str) -> str:
-    """A trigger as its event and its body, however it is written."""
+    """Return a trigger as event and body, independent of how it is written."""
     match = _TRIGGER.match(" ".join(sql.replace("IF NOT EXISTS ", "").split()))
     return _normalized(" ".join(match.groups())) if match else sql
 
@@ -116,7 +118,7 @@ IndexedUpToNul = dict[str, list[int]]
 def find_indexed_up_to_nul(
     connection: apsw.Connection, index: SearchIndex, messages: TableRows
 ) -> IndexedUpToNul:
-    """Which of these messages are indexed only up to their first NUL."""
+    """Return which of these messages are indexed only up to their first NUL."""
     suspects = [(row, text) for row, text in _texts(messages) if b"\0" in text]
     if not suspects:
         return {}
@@ -130,7 +132,7 @@ def find_indexed_up_to_nul(
 def _texts(
     messages: TableRows, message_ids: Iterable[int] | None = None
 ) -> Iterator[tuple[int, bytes]]:
-    """Messages, or some of them, with the text that is indexed of each."""
+    """Yield messages with the text that is indexed of each."""
     places = [messages.columns.index(name) for name in _INDEXED if name in messages.columns]
     ids = messages.columns.index("id")
     for row in _rows(messages, ids, message_ids):
@@ -159,7 +161,7 @@ def _bytes(value: Any) -> bytes:
 def _indexed_up_to_nul(
     connection: apsw.Connection, table: str, suspects: Iterable[tuple[int, bytes]]
 ) -> list[int]:
-    """Those whose size in the index is that of what stands before the NUL."""
+    """Return the messages whose size in the index is that of the text before the NUL."""
     definition = connection.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (table,)).get
     options = str(definition).partition(" USING ")[2]
     connection.execute(f"CREATE VIRTUAL TABLE temp.{_PROBE} USING {options}")
@@ -183,27 +185,35 @@ def _indexed_up_to_nul(
 
 
 def weights(messages: TableRows) -> dict[int, int]:
-    """How much work each message is for the index, by what it says: an empty one counts 1."""
+    """Return the work that each message is for the index, by its text: an empty one counts 1."""
     return {message_id: 1 + len(text) // _BYTES_OF_ONE for message_id, text in _texts(messages)}
 
 
+def is_too_long(weight: int) -> bool:
+    """True if a message cannot leave the index in a short transaction: FTS5 does it in one go."""
+    return weight * _BYTES_OF_ONE > _LONGEST_BYTES
+
+
 def remove_from_index(
-    connection: apsw.Connection, index: SearchIndex, message_ids: Iterable[int], cut: IndexedUpToNul
+    connection: apsw.Connection,
+    index: SearchIndex,
+    message_ids: Iterable[int],
+    up_to_nul: IndexedUpToNul,
 ) -> None:
     """Take messages out of the index; they themselves stay."""
     wanted = set(message_ids)
     truncate_indexed_texts(
-        connection, {table: [n for n in ids if n in wanted] for table, ids in cut.items()}
+        connection, {table: [n for n in ids if n in wanted] for table, ids in up_to_nul.items()}
     )
     for message_id in message_ids:
         for table in index.tables:
             connection.execute(f"DELETE FROM {quoted(table)} WHERE rowid = ?", (message_id,))
 
 
-def truncate_indexed_texts(connection: apsw.Connection, cut: IndexedUpToNul) -> None:
-    """Before they are taken out: leave of their texts in the index what is indexed of them."""
-    with _shadow_tables(connection, cut):
-        for table, message_ids in cut.items():
+def truncate_indexed_texts(connection: apsw.Connection, up_to_nul: IndexedUpToNul) -> None:
+    """Cut these texts to the part that is indexed, so that they can be removed from the index."""
+    with _shadow_tables(connection, up_to_nul):
+        for table, message_ids in up_to_nul.items():
             for message_id in message_ids:
                 connection.execute(
                     f"UPDATE {quoted(table + '_content')} SET c0 = CAST(substr(CAST(c0 AS BLOB), "
@@ -214,9 +224,9 @@ def truncate_indexed_texts(connection: apsw.Connection, cut: IndexedUpToNul) -> 
 
 
 @contextmanager
-def _shadow_tables(connection: apsw.Connection, cut: IndexedUpToNul) -> Iterator[None]:
+def _shadow_tables(connection: apsw.Connection, up_to_nul: IndexedUpToNul) -> Iterator[None]:
     """Write to the tables behind the index meanwhile, if there is anything to write."""
-    if not any(cut.values()):
+    if not any(up_to_nul.values()):
         yield
         return
     connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
@@ -227,7 +237,7 @@ def _shadow_tables(connection: apsw.Connection, cut: IndexedUpToNul) -> Iterator
 
 
 def not_in_index(connection: apsw.Connection, index: SearchIndex, session_id: str) -> list[int]:
-    """The messages of a session that some table of the index lacks."""
+    """Return the messages of a session that some table of the index lacks."""
     if not index.tables:
         return []
     lacking = " OR ".join(
@@ -248,22 +258,22 @@ def add_to_index(
     index: SearchIndex,
     messages: TableRows,
     message_ids: Iterable[int],
-    cut: IndexedUpToNul,
+    up_to_nul: IndexedUpToNul,
 ) -> None:
     """Index messages that are there, or whose rows are yet to come; those in it already stay.
 
     As Hermes's triggers do it, but for those that were indexed only up to their first NUL.
     """
-    with _shadow_tables(connection, cut):
+    with _shadow_tables(connection, up_to_nul):
         for message_id, text in _texts(messages, message_ids):
             for table in index.tables:
                 if not _has(connection, table, "rowid", message_id):
-                    is_cut = message_id in cut.get(table, ())
-                    _insert(connection, table, message_id, text, is_cut=is_cut)
+                    is_up_to_nul = message_id in up_to_nul.get(table, ())
+                    _insert(connection, table, message_id, text, is_up_to_nul=is_up_to_nul)
 
 
 def ids_are_reserved(connection: apsw.Connection, highest: int) -> bool:
-    """Whether Hermes gives a new message a higher number than this one.
+    """True if Hermes gives each new message a higher id than this one.
 
     It does wherever that number was ever in use; in a database that was begun anew it may not have
     been. Then Hermes could not write a message whose number is in the index already.
@@ -284,13 +294,13 @@ def reserve_ids(connection: apsw.Connection, highest: int) -> None:
 
 
 def _insert(
-    connection: apsw.Connection, table: str, message_id: int, text: bytes, *, is_cut: bool
+    connection: apsw.Connection, table: str, message_id: int, text: bytes, *, is_up_to_nul: bool
 ) -> None:
     connection.execute(
         f"INSERT INTO {quoted(table)}(rowid, content) VALUES (?, CAST(? AS TEXT))",
-        (message_id, text.partition(b"\0")[0] if is_cut else text),
+        (message_id, text.partition(b"\0")[0] if is_up_to_nul else text),
     )
-    if is_cut:
+    if is_up_to_nul:
         connection.execute(
             f"UPDATE {quoted(table + '_content')} SET c0 = CAST(? AS TEXT) WHERE id = ?",
             (text, message_id),
@@ -300,7 +310,7 @@ def _insert(
 def find_orphan_entries(
     connection: apsw.Connection, index: SearchIndex, message_ids: Iterable[int]
 ) -> list[int]:
-    """Of these those that are in the index though there is no such message."""
+    """Return which of these ids are in the index although no message has them."""
     return [
         message_id
         for message_id in message_ids
@@ -315,12 +325,15 @@ def _has(connection: apsw.Connection, table: str, column: str, message_id: int) 
 
 
 def remove_orphan_entries(
-    connection: apsw.Connection, index: SearchIndex, message_ids: Iterable[int], cut: IndexedUpToNul
+    connection: apsw.Connection,
+    index: SearchIndex,
+    message_ids: Iterable[int],
+    up_to_nul: IndexedUpToNul,
 ) -> None:
     """Take out of the index what was put there ahead of rows that never came."""
     for message_id in message_ids:
         if not _has(connection, "messages", "id", message_id):
-            remove_from_index(connection, index, [message_id], cut)
+            remove_from_index(connection, index, [message_id], up_to_nul)
 
 
 def merge_pages(connection: apsw.Connection, table: str, pages: int) -> bool:

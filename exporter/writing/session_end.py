@@ -22,7 +22,7 @@ OPEN = End(None, None)
 
 
 def end_of(connection: apsw.Connection, session_id: str) -> End | None:
-    """How this session ended; None if there is no such session."""
+    """Return how this session ended; None if there is no such session."""
     found = connection.execute(
         "SELECT ended_at, end_reason FROM sessions WHERE id = ?", (session_id,)
     ).fetchone()
@@ -30,7 +30,7 @@ def end_of(connection: apsw.Connection, session_id: str) -> End | None:
 
 
 def ends_of(connection: apsw.Connection, session_ids: Iterable[str]) -> dict[str, End]:
-    """How these sessions ended; those that are gone are not in it."""
+    """Return how these sessions ended, without sessions that are gone."""
     found = connection.executemany(
         "SELECT id, ended_at, end_reason FROM sessions WHERE id = ?",
         ((session_id,) for session_id in session_ids),
@@ -41,7 +41,7 @@ def ends_of(connection: apsw.Connection, session_ids: Iterable[str]) -> dict[str
 def count_ended(
     connection: apsw.Connection, end_reason: str, after: int, limit: int
 ) -> tuple[int, int | None]:
-    """Of the next `limit` sessions after a row, how many ended for this reason, and the last row.
+    """Return how many of the next `limit` sessions after a row ended for this reason; the last row.
 
     The last row is None if there are no more sessions.
     """
@@ -83,7 +83,7 @@ def replace_end(connection: apsw.Connection, session_id: str, old: End, new: End
 
 
 def count_and_newest(connection: apsw.Connection, session_id: str) -> tuple[int, float | None]:
-    """How many messages a session has, and the newest of their times."""
+    """Return how many messages a session has, and the time of the newest."""
     count, newest = connection.execute(
         "SELECT COUNT(*), MAX(timestamp) FROM messages WHERE session_id = ?", (session_id,)
     ).fetchone() or (0, None)

@@ -5,21 +5,27 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
+import msgspec
+from msgspec.msgpack import Ext
+
 from exporter.writing.stored_session import SESSIONS, StoredSession, plain_text
 
 _JSON_CONTENT: Final = "\x00json:"
 """How Hermes marks content that is not a string."""
 
 
-def export_line(parts: StoredSession) -> bytes:
+def export_line(stored: StoredSession) -> bytes:
     """A session with its active messages, as Hermes exports it and can import it."""
     messages = [
-        _message(parts.messages.named(number)) for number in range(len(parts.messages.rows))
+        _message(stored.messages.named(number)) for number in range(len(stored.messages.rows))
     ]
-    session = _plain(parts.tables[SESSIONS].named(0))
+    session = _plain(stored.tables[SESSIONS].named(0))
     active = [each for each in messages if each.get("active", 1) not in (0, "0")]
     document = {**session, "messages": active}
-    return json.dumps(document, ensure_ascii=False).encode(errors="replace") + b"\n"
+    try:
+        return msgspec.json.encode(document) + b"\n"
+    except UnicodeEncodeError:  # half a surrogate pair in what Hermes has stored as JSON
+        return json.dumps(document, ensure_ascii=False).encode(errors="replace") + b"\n"
 
 
 def _message(row: dict[str, Any]) -> dict[str, Any]:
@@ -31,7 +37,10 @@ def _message(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: plain_text(value) for name, value in row.items()}
+    return {
+        name: plain_text(value) if isinstance(value, (Ext, bytes)) else value
+        for name, value in row.items()
+    }
 
 
 def _content(value: Any) -> Any:

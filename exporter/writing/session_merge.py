@@ -1,9 +1,8 @@
-"""Writing the past of a session back into one that is there; what to write is in `merge_plan`.
+"""Write the past of a session back into a session that exists; `merge_plan` says what to write.
 
-Hermes counts what a session uses in its row and in `session_model_usage`. A row that was made again
-has counted from nothing, so the old figures are added. A row with the start of the old one has them
-already: an import or a restored backup brought it back, an earlier part of this merge did, or it
-was only emptied.
+Hermes counts what a session uses in its row and in `session_model_usage`. A new row counts from 0,
+so the old figures are added. A row with the old start time has them already: an import or a
+restored backup brought it back, an earlier part of this merge did, or it was only emptied.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from exporter.writing.stored_session import (
 
 _USAGE: Final = "session_model_usage"
 _CONVERSATION: Final = ("message_count", "tool_call_count")
-"""Hermes sets these to what is active, or counts them up."""
+"""Hermes counts these up, or sets them to the number of active ones."""
 _COUNTERS: Final = (
     "input_tokens",
     "output_tokens",
@@ -66,14 +65,14 @@ _PRESENT: Final = (
     "pinned",
     "hidden",
 )
-"""What says how the session is now. Everything else of a row is as it was."""
+"""Columns that say how the session is now. All others get their old values back."""
 
 MessagesStamp = tuple[Any, ...]
 
 
-def needs_merge(connection: apsw.Connection, parts: StoredSession) -> bool:
-    """Whether a session of its id is there, or other messages have the ids of its own."""
-    return exists(connection, parts.id) or not are_free(connection, parts.message_ids())
+def needs_merge(connection: apsw.Connection, stored: StoredSession) -> bool:
+    """True if a session with its id exists, or if other messages have its message ids."""
+    return exists(connection, stored.id) or not are_free(connection, stored.message_ids())
 
 
 def are_free(connection: apsw.Connection, message_ids: Sequence[int]) -> bool:
@@ -91,7 +90,7 @@ def read_messages(connection: apsw.Connection, layout: SessionTables, session_id
 def messages_stamp(
     connection: apsw.Connection, layout: SessionTables, session_id: str
 ) -> MessagesStamp:
-    """What differs if anything but the text of a message has changed; cheap."""
+    """Return a value that changes if anything but the text of a message changes; it is cheap."""
     flags = [name for name in ("active", "compacted") if name in layout.columns[MESSAGES]]
     sums = "".join(f", TOTAL({name})" for name in flags)
     found = connection.execute(
@@ -102,61 +101,61 @@ def messages_stamp(
 
 
 def plan_for(
-    connection: apsw.Connection, layout: SessionTables, parts: StoredSession, reserved: int = 0
+    connection: apsw.Connection, layout: SessionTables, stored: StoredSession, reserved: int = 0
 ) -> MergePlan:
-    """What is missing of the messages of a session."""
+    """Plan how to restore the missing messages of a session."""
     return plan_merge(
-        parts.messages,
-        read_messages(connection, layout, parts.id),
+        stored.messages,
+        read_messages(connection, layout, stored.id),
         layout.columns[MESSAGES],
         lambda message_ids: are_free(connection, message_ids),
         reserved,
     )
 
 
-def is_restored(connection: apsw.Connection, layout: SessionTables, parts: StoredSession) -> bool:
-    """Whether all of a session is there, whatever was added to it since."""
-    row = _row(connection, layout, parts.id)
-    if row is None or not _is_same_row(parts, row) or row.get("archived") == EMPTIED:
+def is_restored(connection: apsw.Connection, layout: SessionTables, stored: StoredSession) -> bool:
+    """True if all of a session is there, whatever was added to it since."""
+    row = _row(connection, layout, stored.id)
+    if row is None or not _is_same_row(stored, row) or row.get("archived") == EMPTIED:
         return False
-    plan = plan_for(connection, layout, parts)
+    plan = plan_for(connection, layout, stored)
     return not plan.missing.rows and not plan.needs_numbers
 
 
 def merge_row(
     connection: apsw.Connection,
     layout: SessionTables,
-    parts: StoredSession,
+    stored: StoredSession,
     plan: MergePlan,
     coming: Container[str],
 ) -> str:
-    """Bring back all of a session but its messages; return what is different now, or ''."""
-    present = _row(connection, layout, parts.id)
+    """Restore all of a session but its messages; return a note of what differs, or ''."""
+    present = _row(connection, layout, stored.id)
     if present is None:
-        return restore_session(connection, layout, parts, coming, with_messages=False)
-    old = parts.tables[SESSIONS].named(0)
-    adds_up = not _is_same_row(parts, present)
+        return restore_session(connection, layout, stored, coming, with_messages=False)
+    old = stored.tables[SESSIONS].named(0)
+    adds_up = not _is_same_row(stored, present)
     if adds_up:
         values, note = _merged(connection, old, present, plan, coming)
     else:
         values, note = _refilled(connection, old, present), ""
-    _update(connection, parts.id, values)
-    for table, rows in parts.tables.items():
+    _update(connection, stored.id, values)
+    for table, rows in stored.tables.items():
         if table == _USAGE and adds_up:
             _add_usage(connection, layout, rows)
         elif table not in (SESSIONS, MESSAGES):
             put_rows(connection, layout, table, rows, present_wins=True)
-    relink_children(connection, parts)
+    relink_children(connection, stored)
     return note
 
 
 def _refilled(
     connection: apsw.Connection, old: dict[str, Any], present: dict[str, Any]
 ) -> dict[str, Any]:
-    """What an emptied row gets back beside its messages; of another row nothing changes.
+    """Return the columns that an emptied row gets back; none for another row.
 
-    It has counted on, so nothing is added up. A person who has archived or shown it meanwhile has
-    written another value than ours, which stays.
+    Hermes kept counting in it, so nothing is added up. If a person archived it or showed it again,
+    `archived` has another value than ours, and that value stays.
     """
     if present.get("archived") != EMPTIED:
         return {}
@@ -174,8 +173,8 @@ def _row(
     return found.named(0) if found.rows else None
 
 
-def _is_same_row(parts: StoredSession, present: dict[str, Any]) -> bool:
-    return bool(parts.tables[SESSIONS].named(0)["started_at"] == present["started_at"])
+def _is_same_row(stored: StoredSession, present: dict[str, Any]) -> bool:
+    return bool(stored.tables[SESSIONS].named(0)["started_at"] == present["started_at"])
 
 
 def _merged(
@@ -185,7 +184,7 @@ def _merged(
     plan: MergePlan,
     coming: Container[str],
 ) -> tuple[dict[str, Any], str]:
-    """The columns that get another value, and what is different from how it was."""
+    """Return the columns to change, and a note of what differs from before."""
     counted = (*_COUNTERS, *(_CONVERSATION if plan.active_return else ()))
     values: dict[str, Any] = {}
     for name, now in present.items():
@@ -209,7 +208,7 @@ def _merged(
 
 
 def _sum(was: Any, now: Any) -> Any:
-    """Of two figures; what is no number is left as it is now, or was."""
+    """Return the sum of two figures; if neither is a number, the present one, else the old one."""
     numbers = [each for each in (was, now) if isinstance(each, int | float)]
     return sum(numbers) if numbers else (was if now is None else now)
 
@@ -234,7 +233,7 @@ _USAGE_KEYS: Final = (
 
 
 def _add_usage(connection: apsw.Connection, layout: SessionTables, rows: TableRows) -> None:
-    """Add what was used of each model to what has been used of it since."""
+    """Add the old usage of each model to the present usage."""
     for place, row in enumerate(rows.rows):
         old = rows.named(place)
         sums: dict[str, Any] = {name: old[name] or 0 for name in _COUNTERS if name in old}
@@ -255,16 +254,16 @@ def _add_usage(connection: apsw.Connection, layout: SessionTables, rows: TableRo
 
 
 def put_messages(
-    connection: apsw.Connection, layout: SessionTables, rows: TableRows, cut: IndexedUpToNul
+    connection: apsw.Connection, layout: SessionTables, rows: TableRows, up_to_nul: IndexedUpToNul
 ) -> None:
-    """Put messages back; where the index is known its triggers must not fire."""
+    """Insert messages. If the index is known, its triggers must be off."""
     put_rows(connection, layout, MESSAGES, rows)
     if layout.index.known:
-        add_to_index(connection, layout.index, rows, rows.column("id"), cut)
+        add_to_index(connection, layout.index, rows, rows.column("id"), up_to_nul)
 
 
 def reserve_numbers(connection: apsw.Connection, count: int) -> int:
-    """Have Hermes give out none of so many ids; return the first."""
+    """Reserve `count` message ids, which Hermes then gives to no message; return the first."""
     highest = connection.execute(
         "SELECT MAX(COALESCE((SELECT seq FROM sqlite_sequence WHERE name = 'messages'), 0), "
         "COALESCE((SELECT MAX(id) FROM messages), 0))"
@@ -278,13 +277,13 @@ def move_message(
     index: SearchIndex,
     message: TableRows,
     number: int,
-    cut: IndexedUpToNul,
+    up_to_nul: IndexedUpToNul,
 ) -> None:
-    """Give one message another id; where the index is known its triggers must not fire."""
+    """Give one message another id. If the index is known, its triggers must be off."""
     old = message.column("id")[0]
     if index.known:
-        remove_from_index(connection, index, [old], cut)
+        remove_from_index(connection, index, [old], up_to_nul)
     connection.execute("UPDATE messages SET id = ? WHERE id = ?", (number, old))
     if index.known:
-        moved = {table: [number] for table, message_ids in cut.items() if old in message_ids}
+        moved = {table: [number] for table, message_ids in up_to_nul.items() if old in message_ids}
         add_to_index(connection, index, renumbered(message, [number]), [number], moved)

@@ -63,7 +63,7 @@ class StoredSession(Struct, frozen=True, array_like=True):
     id: str
     tables: dict[str, TableRows]
     children: list[str]
-    cut: IndexedUpToNul = {}
+    indexed_up_to_nul: IndexedUpToNul = {}
     """Messages that the text index holds only in part."""
 
     @property
@@ -75,7 +75,7 @@ class StoredSession(Struct, frozen=True, array_like=True):
 
     @property
     def began_at(self) -> object:
-        """When it began, as stored; Hermes never changes this."""
+        """When it began, as stored. Hermes never changes this."""
         return self.tables[SESSIONS].named(0)["started_at"]
 
 
@@ -141,16 +141,16 @@ def read_session(
             tables[each.table] = rows(each.table, each.column, session_id)
     if "state_meta" in layout.columns:
         tables["state_meta"] = rows("state_meta", "key", _GOAL + session_id)
-    cut = (
+    up_to_nul = (
         find_indexed_up_to_nul(connection, layout.index, tables[MESSAGES]) if look_at_index else {}
     )
-    return StoredSession(session_id, tables, _children(connection, session_id), cut)
+    return StoredSession(session_id, tables, _children(connection, session_id), up_to_nul)
 
 
 def is_same_and_whole(
     connection: apsw.Connection, session_id: str, began_at: object, message_id: int | None
 ) -> bool:
-    """Whether the session is the one that began then, and still has this message of its own.
+    """True if the session is the one that began then, and still has this message.
 
     Hermes may have begun it anew since, or a prune has emptied it. One without messages is told by
     the mark that a prune leaves.
@@ -176,7 +176,7 @@ def _children(connection: apsw.Connection, session_id: str) -> list[str]:
 
 
 def delegates_of(connection: apsw.Connection, layout: SessionTables, session_id: str) -> list[str]:
-    """The children that Hermes deletes with their parent."""
+    """Return the children that Hermes deletes with their parent."""
     if not layout.schema.has(SESSIONS, "model_config", "parent_session_id"):
         return []
     found = connection.execute(
@@ -202,11 +202,11 @@ def blocking_table(connection: apsw.Connection, layout: SessionTables, session_i
 
 
 def delete_session(
-    connection: apsw.Connection, layout: SessionTables, parts: StoredSession
+    connection: apsw.Connection, layout: SessionTables, stored: StoredSession
 ) -> None:
     """Delete it with all its rows, in a transaction of the caller."""
-    truncate_indexed_texts(connection, parts.cut)
-    delete_rows(connection, layout, parts.id)
+    truncate_indexed_texts(connection, stored.indexed_up_to_nul)
+    delete_rows(connection, layout, stored.id)
 
 
 def delete_rows(connection: apsw.Connection, layout: SessionTables, session_id: str) -> None:
@@ -232,7 +232,7 @@ class RestoreError(Exception):
 def restore_session(
     connection: apsw.Connection,
     layout: SessionTables,
-    parts: StoredSession,
+    stored: StoredSession,
     coming: Container[str] = (),
     *,
     with_messages: bool = True,
@@ -246,13 +246,13 @@ def restore_session(
     """
     connection.execute("SAVEPOINT restoring")
     try:
-        note = _restore(connection, layout, parts, coming, with_messages=with_messages)
+        note = _restore(connection, layout, stored, coming, with_messages=with_messages)
     except BaseException as error:
         # After an interrupt SQLite has already rolled back the whole transaction.
         if connection.in_transaction:
             connection.execute("ROLLBACK TO restoring; RELEASE restoring")
         if isinstance(error, apsw.ConstraintError):
-            raise RestoreError(_conflict(connection, parts, str(error))) from error
+            raise RestoreError(_conflict(connection, stored, str(error))) from error
         raise
     connection.execute("RELEASE restoring")
     return note
@@ -261,12 +261,12 @@ def restore_session(
 def _restore(
     connection: apsw.Connection,
     layout: SessionTables,
-    parts: StoredSession,
+    stored: StoredSession,
     coming: Container[str],
     *,
     with_messages: bool,
 ) -> str:
-    session = parts.tables[SESSIONS]
+    session = stored.tables[SESSIONS]
     named = session.named(0)
     notes = []
     parent = named.get("parent_session_id")
@@ -274,14 +274,14 @@ def _restore(
         notes += [] if parent in coming else ["its parent is gone, so it has none now"]
         session = _with(session, "parent_session_id", None)
     if named.get("title") is not None:
-        title, note = free_title(connection, named["title"], parts.id)
+        title, note = free_title(connection, named["title"], stored.id)
         session = _with(session, "title", title)
         notes += [note] if note else []
     put_rows(connection, layout, SESSIONS, session)
-    for table, rows in parts.tables.items():
+    for table, rows in stored.tables.items():
         if table != SESSIONS and (with_messages or table != MESSAGES):
             put_rows(connection, layout, table, rows, present_wins=table in _BY_OTHER_KEYS)
-    relink_children(connection, parts)
+    relink_children(connection, stored)
     return "; ".join(notes)
 
 
@@ -301,12 +301,12 @@ def free_title(connection: apsw.Connection, title: Any, session_id: str) -> tupl
     return similar, "another session has its title now, so its own was changed a little"
 
 
-def relink_children(connection: apsw.Connection, parts: StoredSession) -> None:
+def relink_children(connection: apsw.Connection, stored: StoredSession) -> None:
     """Make it the parent of its children again, unless they have another parent now."""
-    for child in parts.children:
+    for child in stored.children:
         connection.execute(
             "UPDATE sessions SET parent_session_id = ? WHERE id = ? AND parent_session_id IS NULL",
-            (parts.id, child),
+            (stored.id, child),
         )
 
 
@@ -369,8 +369,8 @@ def _kept_columns(layout: SessionTables, table: str, rows: TableRows) -> list[in
     return kept
 
 
-def _conflict(connection: apsw.Connection, parts: StoredSession, error: str) -> str:
-    if exists(connection, parts.id):
+def _conflict(connection: apsw.Connection, stored: StoredSession, error: str) -> str:
+    if exists(connection, stored.id):
         return "there is a session with its id again"
     return f"it cannot be inserted any more: {cut(error, 120)}"
 

@@ -42,9 +42,6 @@ class VacuumFigures(Struct, frozen=True):
 
     before_bytes: int
     after_bytes: int
-    free_pages: int
-    """Before it: what earlier deletions had left unused."""
-    seconds: float
 
 
 def vacuum(
@@ -96,7 +93,7 @@ def vacuum(
     finally:
         if connection is not None:
             connection.close(force=True)
-    return VacuumFigures(pages * size, os.stat(path).st_size, free, monotonic() - began)
+    return VacuumFigures(pages * size, os.stat(path).st_size)
 
 
 class _StopCheck:
@@ -191,6 +188,6 @@ def _refuse_without_space(path: str, used_bytes: int, free_bytes: FreeBytes) -> 
 
 
 def free_bytes_in(folder: str) -> int:
-    """What a process that is not root may still write there."""
+    """Return the bytes that a process other than root may still write there."""
     found = os.statvfs(folder)
     return found.f_bavail * found.f_frsize

@@ -5,9 +5,11 @@
 - auto_prune: tests/agent/test_auto_prune_races.py, tests/agent/test_auto_upkeep.py
 - auto_reap: tests/stories/test_reap.py
 - home_state: tests/agent/test_scan_loop.py, tests/stories/test_command_honesty.py
+- home_workers: tests/agent/test_scan_loop.py, tests/agent/test_scheduler.py
 - label_limits: tests/agent/test_state_store.py
 - manual_prune: tests/stories/test_prune.py
 - memory_service, socket_messages: tests/agent/test_command_socket.py
+- run_messages: tests/agent/test_command_runs.py
 - manual_reap, manual_run, run_result: tests/cli/commands/test_reap.py
 - one_shot: tests/cli/commands/test_commands.py
 - options: tests/cli/test_main.py
@@ -16,4 +18,6 @@
 - service: tests/cli/commands/test_commands.py, tests/stories/test_command_honesty.py
 - status: tests/cli/commands/test_commands.py, tests/agent/test_daemon.py
 - systemd: tests/deploy/test_service.py
+- trend_table: tests/agent/test_trends.py
+- watched_homes: tests/agent/test_scan_loop.py, tests/agent/test_home_finder.py
 """

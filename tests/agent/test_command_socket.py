@@ -145,7 +145,7 @@ def test_an_agent_of_another_version_says_to_restart_it(at: str) -> None:
         struct.pack("!I", 2) + b"{}",
         struct.pack("!I", 7) + b"garbage",
         b"GET / HTTP/1.1\r\n\r\n",
-        struct.pack("!I", len(asked("purge"))) + asked("purge"),
+        struct.pack("!I", len(asked("burn"))) + asked("burn"),
         struct.pack("!I", len(asked("status", homes=[1]))) + asked("status", homes=[1]),
     ],
 )
@@ -159,13 +159,26 @@ def test_garbage_is_answered_by_silence(at: str, data: bytes) -> None:
     assert ask(at, asked("status"))["result"]["homes"]
 
 
-def test_many_idle_connections_keep_no_one_out_for_long(running: Agent, at: str) -> None:
+@pytest.mark.parametrize("count", [200, pytest.param(1000, marks=pytest.mark.full)])
+@pytest.mark.parametrize("how", ["idle", "half-closed", "half a question", "gone"])
+def test_many_connections_keep_no_one_out_for_long(
+    running: Agent, at: str, how: str, count: int
+) -> None:
+    before = len(os.listdir(f"/proc/{running.pid}/fd"))
+    question = asked("reap")
     with ExitStack() as clients:
-        for _ in range(300):
+        for _ in range(count):
             client = clients.enter_context(socket.socket(socket.AF_UNIX))
-            with suppress(BlockingIOError):  # the kernel's queue is full for a moment
-                client.settimeout(60)
+            client.settimeout(60)
+            with suppress(BlockingIOError, BrokenPipeError):  # the kernel's queue is full
                 client.connect(at)
+                if how == "half-closed":
+                    client.shutdown(socket.SHUT_WR)
+                elif how == "half a question":
+                    client.sendall(struct.pack("!I", len(question)) + question[:10])
+                elif how == "gone":
+                    client.sendall(struct.pack("!I", len(question)) + question)
+                    client.close()
         assert running.get("/metrics")[0] == 200
 
     def answers() -> bool:
@@ -175,6 +188,41 @@ def test_many_idle_connections_keep_no_one_out_for_long(running: Agent, at: str)
             return False
 
     wait_until(answers, "the socket answers again")
+    wait_until(
+        lambda: len(os.listdir(f"/proc/{running.pid}/fd")) <= before + 8, "descriptors come back"
+    )
+
+
+def test_a_dead_agents_socket_is_the_same_as_none(folder: Path) -> None:
+    home = small_home(folder / "orphaned")
+    at = folder / "dead.sock"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(at))
+    named = {"HERMES_EXPORTER_AGENT_SOCKET": str(at)}
+    for command in ("sessions", "prune"):
+        done = run(command, "--json", "--home", home, environment=named)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert json.loads(done.stdout)
+
+
+def test_commands_say_in_one_line_that_an_agent_of_another_version_must_restart(
+    folder: Path,
+) -> None:
+    home = small_home(folder / "newer")
+    place = folder / "newer-agent"
+    place.mkdir()
+    other = "import exporter; exporter.__version__ = '99.0'; import sys; sys.argv[0] = 'exporter'; "
+    other += "from exporter.cli.main import main; sys.exit(main())"
+    at = folder / "newer.sock"
+    program = (PROGRAM[0], "-c", other)
+    with agent(place, [home], f"--agent.socket={at}", program=program):
+        for command in ("sessions", "prune"):
+            done = run(command, "--json", "--home", home, "--agent.socket", at)
+            assert done.returncode == 0
+            assert json.loads(done.stdout)
+            (said,) = done.stderr.splitlines()
+            assert f"the agent is version 99.0, this command is {__version__}" in said
+            assert "restart the agent" in said
 
 
 def test_a_stale_socket_is_replaced_and_a_used_one_is_not(folder: Path) -> None:

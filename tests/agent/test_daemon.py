@@ -133,7 +133,7 @@ def test_the_host_page_names_the_home_and_leads_on(running: Agent) -> None:
     status, body = running.get("/")
     page = body.decode()
     assert status == 200
-    assert ">made</a>" in page
+    assert ">made<" in page
     for path in set(re.findall(r'(?:href|src)="([^"#]+)"', page)):
         assert running.get(html.unescape(path))[0] == 200, path
 
@@ -211,8 +211,8 @@ def test_the_systems_configuration_is_read_where_no_other_is_named(
 def test_sigterm_lets_answers_finish_and_leaves_nothing_behind(tmp_path: Path) -> None:
     home = small_home(tmp_path / "home")
     with agent(tmp_path, [home]) as running:
-        ours = [*children(running), *children(running, "exporter.workers.path_probe")]
-        assert len(ours) == 2
+        ours = own_processes(running)
+        assert len(ours) == 3
         host, port = running.address.split(":")
         with socket.create_connection((host, int(port)), timeout=120) as slow:
             slow.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n")
@@ -228,6 +228,11 @@ def test_sigterm_lets_answers_finish_and_leaves_nothing_behind(tmp_path: Path) -
         assert psutil.wait_procs(ours, timeout=90)[1] == []
     assert {file.name for file in (tmp_path / "state").iterdir()} == {"agent.db", "agent.lock"}
     assert {file.name for file in home.iterdir()} == {"state.db", "sessions"}
+
+
+def own_processes(running: Agent) -> list[psutil.Process]:
+    modules = ("worker", "path_probe", "fork_server")
+    return [child for name in modules for child in children(running, f"exporter.workers.{name}")]
 
 
 def unread(running: Agent, client: socket.socket) -> int:
@@ -253,7 +258,8 @@ def test_a_signal_at_any_moment_of_the_start_ends_it(
 
 def test_workers_do_not_outlive_a_killed_agent(tmp_path: Path) -> None:
     with agent(tmp_path, [small_home(tmp_path / "home")]) as running:
-        ours = [*children(running), *children(running, "exporter.workers.path_probe")]
+        ours = own_processes(running)
+        assert len(ours) == 3
         running.kill()
         assert psutil.wait_procs(ours, timeout=90)[1] == []
 

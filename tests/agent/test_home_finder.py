@@ -11,6 +11,7 @@ import pytest
 
 from exporter.agent.home_finder import HomeFinder
 from exporter.agent.scan_loop import ScanLoop
+from exporter.agent.service import HostService
 from exporter.agent.state_store import StateStore
 from exporter.config.load import load
 from exporter.config.settings import Settings
@@ -204,10 +205,42 @@ def test_entries_refine_what_is_found_and_a_closed_list_ends_the_search(
             "nobody/scratch": True,
             "nobody/work": True,
         }, "a home that is named no more is not shown as down"
+        assert list(rounds.census.unused) == []
+        entries = '{user: nobodyy, watch: false}, {path: "/nowhere/*"}, {path: /nowhere/one}'
+        assert "nobody" in next_scan(f"homes: [{entries}, {left_out}]")
+        assert list(rounds.census.unused) == ["user: nobodyy", "path: /nowhere/*"]
         assert next_scan(f"discover: false\nhomes: [{named}]") == {"mine": True}
         assert next_scan(f'discover: false\nhomes: [{{path: "{folder}/*", profiles: false}}]') == {
             "nobody": False
         }
+    finally:
+        rounds.close()
+        journal.close()
+
+
+def test_a_home_of_root_is_acted_on_where_an_entry_selects_it_and_else_said_to_be_watched(
+    folder: Path, tmp_path: Path
+) -> None:
+    """Hermes often runs as root: `mode: enforce` alone would do nothing there, and say nothing."""
+    small_home(folder / ".hermes")
+    journal = StateStore.in_memory()
+    finder = HomeFinder(journal, environment={"HOME": str(folder), "HERMES_HOME": ""})
+    rounds = ScanLoop(Settings(), journal, discovery=finder, acting=False)
+
+    def next_scan(text: str) -> tuple[bool, list[str]]:
+        (tmp_path / "config.yml").write_text(text)
+        rounds.settings = load(str(tmp_path / "config.yml"))
+        report = HostService(rounds, str(tmp_path / "state")).check()
+        (entry,) = (each for each in report["homes"] if str(folder) in each["path"])
+        (home,) = (each for each in rounds.run(60).homes if str(folder) in each.path)
+        return home.reaper_enforcing, [each["grant"] for each in entry["cannot"]]
+
+    enforce = "reaper: {mode: enforce}"
+    try:
+        assert next_scan("") == (False, [])
+        assert next_scan(enforce) == (False, ["add an entry for it, e.g. homes: [{user: root}]"])
+        assert next_scan(f"homes: [{{user: root}}]\n{enforce}") == (True, [])
+        assert next_scan(f'homes: [{{path: "{folder}/.herm*"}}]\n{enforce}') == (True, [])
     finally:
         rounds.close()
         journal.close()

@@ -55,7 +55,6 @@ LOOK = pack(
     Probe(Trouble.NONE, "", NO_FILES, [], None, [], leases_readable=True, filesystem=None),
 )
 SNAPSHOT = Snapshot(
-    scanned_at=1.0,
     trouble=Trouble.NONE,
     detail="",
     database_present=False,
@@ -63,7 +62,6 @@ SNAPSHOT = Snapshot(
     sessions=None,
     disk=DiskReport({}, [], complete=True),
     routing_readable=True,
-    routed=0,
     hermes_version=None,
     cron_ticker_at=None,
     kanban=None,

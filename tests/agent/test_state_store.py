@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import stat
 from pathlib import Path
 
 import apsw
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter.agent.state_store import StateStore, copy_memories, state_lock
+from exporter.agent.state_store import StateStore, copy_memories
 from exporter.collectors.labels import LIMITS, LabelFamily
-from exporter.errors import StateError
 from exporter.pruner.models import PruneMemory
 from exporter.snapshot import ModelUsage, SessionUsage
 
@@ -305,18 +301,6 @@ def test_a_value_out_of_use_gives_its_place_to_a_new_one_and_comes_back_with_its
     assert "next" not in shown()
 
 
-def test_a_damaged_page_is_told_at_the_start(tmp_path: Path) -> None:
-    opened = journal(tmp_path)
-    scan(opened, *(usage(number, rows=1) for number in range(5000)))
-    opened.close()
-    (file,) = tmp_path.glob("*.db")
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2 : len(content) // 2 + 4096] = b"\xff" * 4096
-    file.write_bytes(content)
-    with pytest.raises(StateError, match=rf"cannot use {file}: .*; move it away to start afresh"):
-        StateStore.open(str(tmp_path))
-
-
 def test_a_store_that_was_deleted_is_written_anew_with_all_it_had(tmp_path: Path) -> None:
     opened = journal(tmp_path / "state")
     scan(opened, usage(1, rows=3))
@@ -370,6 +354,7 @@ def test_labels_are_kept_and_another_process_can_read_them(tmp_path: Path) -> No
     opened = journal(tmp_path)
     assert opened.labels() == {HOME: "default"}
     opened.keep_prune_memory(HOME, PruneMemory(last_run_at=17.0))
+    opened.boot_began_at("this boot", 1000.0)
     other = StateStore.in_memory()
     copy_memories(str(tmp_path / "nothing"), other)
     assert other.labels() == {}
@@ -377,6 +362,8 @@ def test_labels_are_kept_and_another_process_can_read_them(tmp_path: Path) -> No
     assert other.labels() == {HOME: "default"}
     assert other.prune_memory(HOME) == PruneMemory(last_run_at=17.0)
     assert other.prune_memory("/elsewhere") == PruneMemory()
+    # By the clock as it is now the boot began later: it was stepped.
+    assert other.boot_began_at("this boot", 9000.0) == 1000.0
 
 
 def test_a_label_given_to_another_home_leaves_the_first_with_one_of_its_own(
@@ -387,50 +374,3 @@ def test_a_label_given_to_another_home_leaves_the_first_with_one_of_its_own(
     labels = opened.labels()
     assert labels["/srv/new"] == "default"
     assert labels[HOME].startswith("default-")
-
-
-def test_a_newer_state_directory_is_refused_in_one_line(tmp_path: Path) -> None:
-    journal(tmp_path).close()
-    connection = apsw.Connection(str(tmp_path / "agent.db"))
-    connection.pragma("user_version", 99)
-    connection.close()
-    with pytest.raises(StateError, match=r"newer hermes-exporter.*--state-dir"):
-        StateStore.open(str(tmp_path))
-
-
-def test_a_broken_journal_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
-    (tmp_path / "agent.db").write_bytes(b"this is not a database, and long enough to be one" * 30)
-    before = (tmp_path / "agent.db").read_bytes()
-    with pytest.raises(StateError, match=r"agent\.db"):
-        StateStore.open(str(tmp_path))
-    assert (tmp_path / "agent.db").read_bytes() == before
-
-
-def test_a_state_directory_serves_one_agent(tmp_path: Path) -> None:
-    with (
-        state_lock(str(tmp_path)),
-        pytest.raises(StateError, match="another hermes-exporter"),
-        state_lock(str(tmp_path)),
-    ):
-        pass
-
-
-def test_it_is_for_its_owner_alone_even_where_an_older_agent_made_it_for_all(
-    tmp_path: Path,
-) -> None:
-    def modes() -> dict[str, int]:
-        return {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
-
-    private = {"agent.db": 0o600, "agent.db-wal": 0o600, "agent.db-shm": 0o600}
-    usual = os.umask(0o022)
-    try:
-        opened = journal(tmp_path)
-        assert modes() == private
-        for file in tmp_path.iterdir():
-            file.chmod(0o644)
-        again = StateStore.open(str(tmp_path))
-        assert modes() == private
-    finally:
-        os.umask(usual)
-    again.close()
-    opened.close()

@@ -28,3 +28,17 @@ def test_root_without_the_right_to_look_is_told_which_right(tmp_path: Path) -> N
     ]
     assert "CAP_SYS_PTRACE" in missing["why"]
     assert "run as root" not in missing["grant"]
+
+
+def test_a_symlinked_database_is_told_as_that_with_a_way_on(tmp_path: Path) -> None:
+    home = small_home(tmp_path / "home")
+    (home / "state.db").rename(tmp_path / "elsewhere.db")
+    (home / "state.db").symlink_to(tmp_path / "elsewhere.db")
+    check = [sys.executable, "-m", "exporter", "check", "--json", "--home", str(home)]
+    state = ["--state-dir", str(tmp_path / "state")]
+    told = subprocess.run([*check, *state], capture_output=True, text=True)
+    assert told.returncode == 1
+    (seen,) = json.loads(told.stdout)["homes"]
+    (missing,) = seen["cannot"]
+    assert "state.db is a symlink" in missing["why"]
+    assert missing["grant"].startswith("put the real file or folder there")

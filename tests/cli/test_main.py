@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from exporter.agent.options import Options
-from exporter.cli import arguments, commands, main
+from exporter.cli import arguments, commands, main, output
 from exporter.cli.parser import Parser
+from exporter.cli.render.blocks import Cell, Line
 from exporter.config import paths
 from exporter.errors import ConfigError, ExporterError
 from tests.real.hermes import REPOSITORY
@@ -87,14 +88,26 @@ def test_help_lists_every_command(word: str) -> None:
 def test_the_help_of_a_command_answers_like_a_man_page(name: str) -> None:
     answer = run(name, "--help")
     assert answer.returncode == 0
-    assert answer.stdout == run("help", name).stdout
     assert "\nexamples:\n" in answer.stdout
     assert f"  hermes-exporter {name}" in answer.stdout
-    assert answer.stdout.endswith("are in 'hermes-exporter --help'.\n")
+    assert answer.stdout.endswith(f"are in 'hermes-exporter help {name}'.\n")
     assert "common options" not in answer.stdout
     assert max(map(len, answer.stdout.splitlines())) <= 80
-    # One screen; what serves also lists each collector.
-    assert len(answer.stdout.splitlines()) <= (72 if name in ("serve", "demo") else 54)
+    # One screen; that of `serve` also lists each collector.
+    assert len(answer.stdout.splitlines()) <= (40 if name == "serve" else 25)
+
+
+@pytest.mark.parametrize("name", commands.NAMES)
+def test_help_of_a_command_has_all_that_its_short_help_leaves_out(name: str) -> None:
+    answer = run("help", name)
+    assert answer.returncode == 0
+    command = commands.load(name)
+    assert command.DESCRIPTION in answer.stdout
+    for title in ("common options:", "exit status:", "files:", "environment:"):
+        assert f"\n{title}\n" in answer.stdout
+    for _, example in command.EXAMPLES:
+        assert f"  {example}\n" in answer.stdout
+    assert max(map(len, answer.stdout.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("name", commands.NAMES)
@@ -118,7 +131,8 @@ BAD_USAGE = {
     "statsu": f"unknown command 'statsu', did you mean 'status'? {SEE}",
     "xyzzy": f"unknown command 'xyzzy' {SEE}",
     "help chekc": f"unknown command 'chekc', did you mean 'check'? {SEE}",
-    "--home /x": f"options come after the command: 'hermes-exporter serve --home' {SEE}",
+    "--home /x": f"options come after the command: 'hermes-exporter serve --home /x' {SEE}",
+    "--home /x status": f"options come after the command: 'hermes-exporter status --home /x' {SEE}",
     "status --hoem /x": "unknown option '--hoem', did you mean '--home'? "
     "(see 'hermes-exporter status --help')",
     "status --hom=/x": "unknown option '--hom', did you mean '--home'? "
@@ -175,7 +189,7 @@ def test_options_cannot_be_abbreviated() -> None:
 
 
 def test_options_default_to_what_help_says() -> None:
-    assert parsed("demo", "--state-dir", "/s") == Options(state_dir="/s", is_particular=True)
+    assert parsed("demo", "--state-dir", "/s") == Options(state_dir="/s", names_own_files=True)
 
 
 def test_options_reach_the_command() -> None:
@@ -197,7 +211,7 @@ def test_options_reach_the_command() -> None:
     ) == Options(
         config_file="c.yaml",
         looks_for_config=True,
-        is_particular=True,
+        names_own_files=True,
         homes=("/a", "/b"),
         state_dir="/s",
         log_level="debug",
@@ -233,9 +247,11 @@ def test_a_command_by_hand_goes_by_what_the_service_goes_by_and_says_so(
     assert parsed("prune").config_file is None
     assert capsys.readouterr().err == ""
     service.write_text("prune: {keep: {newest: 7}}\n")
-    assert parsed("prune").config_file == str(service)
-    said = f"hermes-exporter: configuration: {service}; --config.file names another\n"
-    assert capsys.readouterr() == ("", said)
+    said = f"configuration: {service}; --config.file names another"
+    assert (parsed("prune").config_file, parsed("prune").config_note) == (str(service), said)
+    assert capsys.readouterr() == ("", "")  # an agent may answer, with its own
+    assert parsed("textfile", "hermes.prom").config_file == str(service)
+    assert capsys.readouterr() == ("", f"hermes-exporter: {said}\n")
     assert parsed("prune", "--config.file", "mine.yml").config_file == "mine.yml"
     assert capsys.readouterr().err == ""
 
@@ -271,6 +287,8 @@ def test_a_user_who_may_not_read_the_file_of_the_service_is_told(
     service.symlink_to("nowhere")
     assert parsed("status").config_file is None
     said = f"configuration: the defaults, for {service} cannot be read as this user"
+    assert parsed("status").config_note == said
+    assert parsed("textfile", "hermes.prom").config_file is None
     assert capsys.readouterr().err == f"hermes-exporter: {said}\n"
 
 
@@ -378,3 +396,19 @@ def test_no_daemon_imports_rich(name: str) -> None:
     )
     answer = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True)
     assert answer.returncode == 0, answer.stderr
+
+
+def test_commands_to_copy_name_the_program_as_it_was_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After `make run` the program is in a folder that `PATH` has not."""
+    program = tmp_path / "hermes-exporter"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setattr("sys.argv", [str(program)])
+    lines = [Line((Cell("hermes-exporter undo RUN"),), 1, whole=True)]
+    output.show(lines)
+    assert capsys.readouterr().out == f"  {program} undo RUN\n"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    output.show(lines)
+    assert capsys.readouterr().out == "  hermes-exporter undo RUN\n"

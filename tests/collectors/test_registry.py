@@ -31,7 +31,7 @@ def test_a_label_without_its_values_is_refused_where_it_is_declared() -> None:
 
 def test_a_second_collector_of_a_name_is_refused() -> None:
     """It would hide the first without a word."""
-    before = registered()
+    before = collectors.collectors()
     taken = collectors.names()[0]
     with pytest.raises(ValueError, match=f"two collectors of the name {taken}"):
         collector(taken, "things", THING)(nothing)

@@ -13,6 +13,7 @@ import pytest
 from exporter.config.prune import Policies
 from exporter.demo.home import make
 from exporter.demo.state import write_settings, write_state
+from exporter.text import format_size
 from tests.real.command import run, run_json
 
 
@@ -35,10 +36,27 @@ def test_every_policy_finds_something_and_sessions_are_dead(where: list[str | Pa
     assert any(each["pressure"] for each in status["thresholds"])
 
 
-def test_the_last_line_of_a_prune_says_what_is_free_now_and_when(where: list[str | Path]) -> None:
+def test_the_home_is_not_larger_after_its_first_prune_and_the_last_line_is_true(
+    where: list[str | Path],
+) -> None:
+    home = Path(where[1])
+    before, wal = allocated(home), (home / "state.db-wal").stat().st_blocks * 512
     last = run("prune", "--yes", *where).stdout.splitlines()[-1]
-    assert last.startswith("0 B came free now; ")
-    assert "when the trash is emptied" in last
+    full = allocated(home)
+    assert full <= before
+    now, at_purge, after_upkeep = last.split("; ")
+    assert now == f"{format_size(wal)} came free now"
+    assert at_purge.endswith(" when the trash is emptied, after 3d or by `purge`")
+    assert after_upkeep.endswith(" by VACUUM or git gc.")
+    assert run("purge", "--yes", *where).returncode == 0
+    assert full - allocated(home) >= float(at_purge.split()[0]) * (1 << 20)
+    # Space in reserve is kept by an agent that enforces a home, not by a run of a person.
+    assert not list(home.rglob(".hermes-exporter/reserve"))
+
+
+def allocated(home: Path) -> int:
+    """What `du -s` says of the home, its trash and journals included."""
+    return int(subprocess.check_output(["du", "-s", "-B1", home], text=True).split()[0])
 
 
 def test_the_commands_that_the_demo_prints_can_be_pasted(tmp_path: Path) -> None:

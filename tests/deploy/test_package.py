@@ -7,7 +7,6 @@ import shutil
 import socket
 import subprocess
 import urllib.request
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,25 +43,6 @@ def test_the_maintainer_scripts_are_sound(name: str) -> None:
     script = REPOSITORY / "deploy" / "debian" / name
     assert script.read_text().startswith("#!/bin/sh\nset -e\n")
     subprocess.run(["sh", "-n", script], check=True)
-
-
-def test_the_wheel_has_every_module(tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    ignored = shutil.ignore_patterns("__pycache__")  # other tests may be writing there
-    shutil.copytree(REPOSITORY / "exporter", source / "exporter", ignore=ignored)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(REPOSITORY / name, source)
-    subprocess.run(
-        [
-            *(REPOSITORY / ".venv/bin/python", "-m", "pip", "--quiet", "wheel", "--no-deps"),
-            *("--no-build-isolation", "--wheel-dir", tmp_path, source),
-        ],
-        check=True,
-    )
-    (wheel,) = tmp_path.glob("*.whl")
-    packed = set(zipfile.ZipFile(wheel).namelist())
-    listed = ["git", "-C", str(REPOSITORY), "ls-files", "exporter"]
-    assert set(subprocess.check_output(listed, text=True).split()) <= packed
 
 
 @pytest.fixture(scope="module")

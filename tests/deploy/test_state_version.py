@@ -7,7 +7,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from exporter.agent.state_store import STATE_VERSION
+from exporter.agent.state_file import STATE_VERSION
 from tests.real.agent import agent
 from tests.real.command import refusal
 

@@ -12,7 +12,6 @@ CLOCK = Clock(wall=1_000_000.0, since_boot=500.0, ticks_per_second=100)
 
 def test_start_ticks_become_a_time_of_day() -> None:
     assert CLOCK.epoch(start_ticks=20_000) == 1_000_000.0 - 500.0 + 200.0
-    assert CLOCK.age(start_ticks=20_000) == 300.0
 
 
 def test_the_start_time_of_a_real_process_equals_that_of_psutil() -> None:

@@ -2,6 +2,7 @@
 
 - compaction: tests/scan/test_database.py
 - continuity: tests/pruner/decide/policies/test_orphan_files.py
+- message_queries: tests/scan/test_database.py, tests/scan/test_database_contents.py
 - merge_plan: tests/pruner/apply/test_merge_sessions.py
 - own_pruning: tests/pruner/gather/test_inventory_reader.py
 - own_pruning: tests/pruner/decide/policies/test_policies.py

@@ -9,7 +9,6 @@ from exporter.hermes.continuations import SUMMARY_PREFIXES, Head, Relation, clas
 BY_AGENT = {"max_tokens": None}
 PROMPT = "You are helpful.\nConversation started: Monday\nBe brief."
 PARENT = Head(
-    id="parent",
     source="cli",
     title="A plan",
     system_prompt=PROMPT,
@@ -19,7 +18,6 @@ PARENT = Head(
     messages=[("user", "hello"), ("assistant", "hi")],
 )
 CHILD = PARENT._replace(
-    id="child",
     title=None,
     system_prompt="Another prompt.",
     end_reason=None,

@@ -690,7 +690,8 @@ MAY_OPEN = {
     "writing/connection.py": "to write to them",
     "writing/vacuum.py": "to shrink one that nobody has open",
     "demo/database.py": "to make a new home",
-    "agent/state_store.py": "the agent's own",
+    "demo/trends.py": "to read the home that it has just made",
+    "agent/state_file.py": "the agent's own",
     "runs/salvage.py": "to read what is left of a damaged run journal",
     "runs/journal_file.py": "ours, in a home",
 }

@@ -37,6 +37,7 @@ def read(home: Path, content: str | bytes) -> HomeConfig:
         ("session_reset: {max_messages: many}\n", HomeConfig()),
         ("session_reset: [max_messages]\n", HomeConfig()),
         ("plugins: {enabled: [one]}\n", HomeConfig(enables_plugins=True)),
+        ('"plugin\\x73": {enabled: [one]}\n', HomeConfig(enables_plugins=True)),
         ("plugins: {enabled: []}\n", HomeConfig()),
         ("plugins: [one]\n", HomeConfig()),
     ],

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.hermes.sqlite_locks import probe_shm
+from exporter.hermes.sqlite_locks import probe_database, probe_shm
 from exporter.snapshot import LockAnswer
 from tests.real.hermes import REPOSITORY
 from tests.support.evidence import IN_NEW_PID_NAMESPACE, NOBODY, evidence, holding, puppet
@@ -96,3 +96,14 @@ def test_a_missing_unreadable_or_irregular_file_is_blind_and_does_not_block(
         assert probe_elsewhere(tmp_path, user=NOBODY) is LockAnswer.BLIND
         return
     assert probe_shm(str(path)) is LockAnswer.BLIND
+
+
+def test_a_connection_by_another_name_is_known_by_the_lock_on_the_file(tmp_path: Path) -> None:
+    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
+    for each in (home, elsewhere):
+        each.mkdir()
+    with holding(elsewhere):
+        os.link(elsewhere / "state.db", home / "state.db")
+        assert probe_shm(str(home / "state.db-shm")) is LockAnswer.BLIND
+        assert probe_database(str(home / "state.db")) is LockAnswer.HELD
+    assert probe_database(str(home / "state.db")) is LockAnswer.FREE

@@ -407,3 +407,74 @@ def test_an_undo_of_a_reap_that_was_healed_leaves_the_next_one_alone(
     assert reap(home).done == (FIRST,)
     assert FIRST not in reopen.undo(first, target_of(home)).done
     assert FIRST not in open_sessions(home)
+
+
+# Sessions with our end reason that no journal lists
+
+
+def healed_without_journal(home: Path, *suspects: str, enforcing: bool = False) -> HealedReaps:
+    place = target_of(home, KnownOpeners.of(evidence(home)))
+    return reopen_active(
+        place, processes(home), frozenset(suspects), end_reason=REASON, enforcing=enforcing
+    )
+
+
+def test_a_session_in_use_is_opened_again_after_its_journal_was_lost(
+    home: Path, version: str
+) -> None:
+    with hermes_process(python_for(version), home, *GATEWAY) as hermes:
+        reap(home)
+        (home / ".hermes-exporter/journal.db").unlink()
+        assert healed_without_journal(home, *LEAKED, enforcing=True) == NOTHING
+        hermes.ask("append", session=FIRST)
+        found = healed_without_journal(home, *LEAKED, enforcing=True)
+        assert found == HealedReaps(resumed=(FIRST,)), "whose mistake it was is not known"
+        assert open_sessions(home) == {FIRST}
+        assert healed_without_journal(home, *LEAKED, enforcing=True) == NOTHING
+    assert [(run.kind, run.actions) for run in history(home)] == [(RunKind.HEAL, 1)]
+
+
+def test_an_end_that_no_journal_lists_follows_a_process_that_has_left_again(
+    home: Path, version: str
+) -> None:
+    reap(home)
+    (home / ".hermes-exporter/journal.db").unlink()
+    with hermes_process(python_for(version), home) as hermes:
+        hermes.ask("append", session=FIRST)
+    assert healed_without_journal(home, FIRST, enforcing=True) == HealedReaps(resumed=(FIRST,))
+    assert open_sessions(home) == set()
+    assert healed(home) == NOTHING, "the journal lists it now"
+
+
+def test_a_restored_database_with_an_end_that_we_replaced_since_is_healed_too(
+    home: Path, version: str
+) -> None:
+    reap(home)
+    restored = dump(home)[FIRST]["ended_at"]
+    with hermes_process(python_for(version), home) as hermes:
+        hermes.ask("append", session=FIRST)
+    assert healed(home) == HealedReaps(resumed=(FIRST,))
+    assert dump(home)[FIRST]["ended_at"] != restored, "the end has moved"
+    sql(home, f"UPDATE sessions SET ended_at = {restored} WHERE id = '{FIRST}'")
+    with hermes_process(python_for(version), home) as hermes:
+        hermes.ask("append", session=FIRST)
+        found = healed_without_journal(home, FIRST)
+        assert found == HealedReaps(resumed=(FIRST,))
+        assert open_sessions(home) == {FIRST}
+
+
+def test_an_end_that_no_journal_lists_becomes_the_one_that_hermes_writes(home: Path) -> None:
+    reap(home)
+    (home / ".hermes-exporter/journal.db").unlink()
+    child(home, "20260101_100000_bbbbbb", SUMMARY)
+    healed_without_journal(home, FIRST, enforcing=True)
+    row = dump(home)[FIRST]
+    assert (row["ended_at"], row["end_reason"]) == ("1800000000.5", "'compression'")
+
+
+def test_a_home_that_we_only_observe_and_never_ran_in_is_not_touched(home: Path) -> None:
+    sql(home, f"UPDATE sessions SET ended_at = 1.0, end_reason = 'reaped' WHERE id = '{FIRST}'")
+    before = dump(home)
+    assert healed_without_journal(home, FIRST) == NOTHING
+    assert dump(home) == before
+    assert not (home / ".hermes-exporter").exists()

@@ -67,20 +67,16 @@ def holder(
         pid=pid,
         start_ticks=pid * 10,
         started_at=NOW - started,
-        uid=1000,
         namespace_pid=pid,
         kind=kind,
         may_resume=may_resume,
-        holds_database=True,
         holds_shm=True,
         shm_inode=7,
-        database_locked=True,
-        shm_locked=True,
         lockless_database=False,
         lockless_shm=False,
         deleted_wal=False,
         forked_copy=forked_copy,
-        sessions=tuple(NamedSession(name, how, NOW - started) for name in mapped),
+        sessions=tuple(NamedSession(name, how) for name in mapped),
         written=written,
         stopped=stopped,
         ours=ours,
@@ -112,7 +108,7 @@ def test_an_idle_session_is_proven_dead_where_no_process_has_the_database_open()
     found = judge(WatchedSession(session()), context_of(NOBODY, RULES, NOW))
     assert all(rule.holds for rule in found.rules)
     assert found.evidence[-1].says is SpeaksFor.DEAD
-    assert found.proof is Proof.PROVEN
+    assert proof(session(), NOBODY) is Proof.PROVEN
 
 
 def test_recent_activity_is_life() -> None:
@@ -412,7 +408,7 @@ def test_never_dead_with_any_sign_of_life_or_anything_unseen(
         assert not one.holds
         assert one.clocks_sane
         assert SpeaksFor.LIVE not in {evidence.says for evidence in found.evidence}
-        if found.proof is Proof.PROVEN:
+        if proof(one, seen, watched) is Proof.PROVEN:
             assert SpeaksFor.BLIND not in {evidence.says for evidence in found.evidence}
 
 

@@ -18,7 +18,7 @@ from tests.real.cli import Chat, ask, chat, chat_once, gateway, unanswered_once
 from tests.real.elsewhere import IN_PID_NAMESPACE, as_user, in_container
 from tests.real.hermes import NEWEST, Hermes, python_for
 from tests.real.holders import holder
-from tests.real.stub_model import StubModel, stub_model
+from tests.real.stub_model import StubModel
 from tests.real.waiting import wait_until
 from tests.support.running_agent import when
 from tests.support.verdicts import (
@@ -37,12 +37,6 @@ from tests.support.verdicts import (
 
 OLDER = ("0.16.0", "0.18.2")
 NOBODY = 65534
-
-
-@pytest.fixture
-def model() -> Iterator[StubModel]:
-    with stub_model() as running:
-        yield running
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import apsw
 import pytest
 
 from exporter.runs.folder import RunBusyError, RunError
-from exporter.runs.journal import RunJournal, journal_of, running
+from exporter.runs.journal import RunJournal, journal_of, journal_was_lost, running
 from exporter.runs.models import (
     Action,
     ActionState,
@@ -27,6 +27,7 @@ from exporter.runs.models import (
     Settled,
     SpeaksFor,
 )
+from exporter.runs.reserve import SIZE_BYTES, make_reserve
 from tests.real.hermes import REPOSITORY
 from tests.support.evidence import NOBODY
 
@@ -226,6 +227,7 @@ def test_the_folder_and_all_in_it_is_the_owners_alone(home: Path) -> None:
         assert {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()} == {
             "run.lock": 0o600,
             "journal.db": 0o600,
+            "journal.made": 0o600,
         }
 
 
@@ -318,23 +320,53 @@ def test_what_was_noted_is_synced_with_its_folder(home: Path) -> None:
         assert runs._connection.pragma("journal_mode") == "delete"
 
 
-def test_a_run_keeps_space_for_the_next_one_where_there_is_plenty(
+def test_a_run_by_hand_keeps_no_space(home: Path) -> None:
+    with run_in(home):
+        pass
+    assert not (home / ".hermes-exporter/reserve").exists()
+
+
+def test_a_reserve_is_let_go_of_on_a_full_disk_and_filled_again_where_there_is_plenty(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reserve = home / ".hermes-exporter/reserve"
     free = 1 << 40
     monkeypatch.setattr("exporter.runs.reserve._free_bytes", lambda folder: free)
-    with run_in(home):
-        assert not reserve.exists()
-    assert reserve.stat().st_blocks * 512 >= 1024 * 1024
-    inode = reserve.stat().st_ino
-    with run_in(home):
-        pass
-    assert reserve.stat().st_ino == inode
+    with run_in(home) as runs:
+        make_reserve(runs.folder)
+    assert reserve.stat().st_blocks * 512 >= SIZE_BYTES
     free = 4096
     with run_in(home):
-        assert not reserve.exists()
-    assert not reserve.exists()
+        assert reserve.stat().st_blocks == 0
+    assert reserve.stat().st_blocks == 0
+    free = 1 << 40
+    with run_in(home):
+        pass
+    assert reserve.stat().st_blocks * 512 >= SIZE_BYTES
+
+
+def test_a_lost_journal_is_told_by_its_mark_which_takes_no_space(home: Path) -> None:
+    folder = home / ".hermes-exporter"
+    assert not journal_was_lost(str(home), os.getuid())
+    with run_in(home) as runs:
+        assert runs.tripped() is None
+    assert (folder / "journal.made").stat().st_blocks == 0
+    assert not journal_was_lost(str(home), os.getuid())
+    (folder / "journal.db").unlink()
+    assert journal_was_lost(str(home), os.getuid())
+    with run_in(home) as runs:
+        assert "journal was lost" in str(runs.tripped())
+
+
+def test_a_journal_lost_in_a_home_of_an_earlier_release_is_told_by_its_reserve(home: Path) -> None:
+    folder = home / ".hermes-exporter"
+    with run_in(home) as runs:
+        make_reserve(runs.folder)
+    (folder / "journal.made").unlink()
+    (folder / "journal.db").unlink()
+    assert journal_was_lost(str(home), os.getuid())
+    with run_in(home) as runs:
+        assert "journal was lost" in str(runs.tripped())
 
 
 # The lock

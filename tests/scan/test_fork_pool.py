@@ -113,7 +113,7 @@ resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
 free = os.open(os.devnull, os.O_RDONLY)
 os.close(free)
 assert pool.map(50, lambda job: job) == {job: job for job in range(50)}
-assert pool.aside(lambda job: job) is None
+assert pool.in_child(lambda job: job) is None
 assert os.open(os.devnull, os.O_RDONLY) == free
 """)
 
@@ -167,8 +167,8 @@ def wait_until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
 
 
 def test_what_is_done_aside_is_done_by_a_child_alone() -> None:
-    run("assert pool.aside(lambda _: os.getppid()) == os.getpid()")
+    run("assert pool.in_child(lambda _: os.getppid()) == os.getpid()")
 
 
 def test_what_is_lost_aside_is_not_there() -> None:
-    run("assert pool.aside(lambda _: os._exit(1)) is None")
+    run("assert pool.in_child(lambda _: os._exit(1)) is None")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.hermes.session_queries import MessageStats, SessionRecord, SessionRow
+from exporter.hermes.message_queries import MessageStats
+from exporter.hermes.session_queries import SessionRecord, SessionRow
 from exporter.hermes.turns import Conversation
 from exporter.scan.session_table import SessionTable, session_key
 from exporter.snapshot import SessionSummary, TurnState
@@ -147,3 +148,19 @@ def test_future_and_missing_clocks_are_noticed() -> None:
 def test_keys_of_sessions_do_not_change_between_runs() -> None:
     assert session_key("20260101_000000_abcdef") == session_key("20260101_000000_abcdef")
     assert 0 <= session_key("*") < 2**63
+
+
+def test_open_sessions_above_the_limit_are_counted_and_make_room_for_each_other() -> None:
+    table = SessionTable(open_max=2)
+    for number in range(4):
+        put(table, record(number))
+    assert (len(table.open), table.open_left_out) == (2, 2)
+    assert summary(table).open_by_source == {"cli": 4}
+    assert summary(table).open_left_out == 2
+    put(table, record(0, ended_at=NOW - 60, end_reason="cli_close"))
+    put(table, record(3))
+    assert sorted(table.open) == [record(number).row.id for number in (1, 3)]
+    assert (summary(table).open_left_out, table.open_left_out) == (1, 1)
+    put(table, record(2, ended_at=NOW - 60, end_reason="cli_close"))
+    assert table.open_left_out == 0
+    assert summary(table).open_by_source == {"cli": 2}

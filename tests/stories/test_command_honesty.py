@@ -151,6 +151,7 @@ def test_a_purge_that_nobody_confirms_does_nothing(home: Path, where: list[str |
     first, rest = done.stderr.split("\n", 1)
     assert first.startswith(f"hermes-exporter: default: the trash of 1 run ({pruned}), which took ")
     assert rest == (
+        "hermes-exporter: after that nothing stays in the trash\n"
         "hermes-exporter: 2 sessions can then no longer be given back\n"
         "hermes-exporter: a purge cannot be undone, and no terminal is here to ask: give --yes\n"
     )
@@ -177,6 +178,7 @@ def test_on_a_terminal_a_purge_asks(
     first, rest = done.stderr.split("\n", 1)
     assert first.startswith(f"hermes-exporter: default: the trash of 1 run ({pruned}), which took ")
     assert rest.startswith(
+        "hermes-exporter: after that nothing stays in the trash\n"
         "hermes-exporter: 2 sessions can then no longer be given back\n"
         "Empty the trash of all runs, for good? [y/N] "
     )

@@ -7,19 +7,22 @@ import shlex
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.real.agent import agent
 from tests.real.command import run
+from tests.real.waiting import wait_until
 from tests.support.old_sessions import old_sessions
 
 
-@pytest.fixture
-def home() -> Iterator[Path]:
-    """A home on a small tmpfs without a free byte."""
+@contextmanager
+def small_home(size: str) -> Iterator[Path]:
+    """A home with old sessions, dumps and a log, on a small filesystem of its own."""
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "none", folder], check=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", folder], check=True)
         try:
             home = old_sessions(Path(folder) / "home", 30)
             for number in range(20):
@@ -28,7 +31,6 @@ def home() -> Iterator[Path]:
                 os.utime(home / "sessions" / name, (1.7e9, 1.7e9))
             (home / "logs").mkdir()
             (home / "logs" / "agent.log").write_bytes(b"x" * 6_000_000)
-            fill(Path(folder) / "filler")
             yield home
         finally:
             subprocess.run(["umount", folder], check=True)
@@ -45,6 +47,14 @@ def write_all(write: Callable[[bytes], int | None]) -> None:
         pass
 
 
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A home that never had a run; its disk has not a free byte."""
+    with small_home("16m") as home:
+        fill(home.parent / "filler")
+        yield home
+
+
 def test_the_first_run_says_what_to_free_and_then_works(home: Path, tmp_path: Path) -> None:
     options = ["--home", str(home), "--state-dir", str(tmp_path / "state")]
     full = run("prune", "--policy", "request_dumps", "--yes", *options)
@@ -55,3 +65,34 @@ def test_the_first_run_says_what_to_free_and_then_works(home: Path, tmp_path: Pa
     assert command == f"truncate -s 0 {home}/logs/agent.log"
     subprocess.run(shlex.split(command), check=True)
     assert run("prune", "--policy", "request_dumps", "--yes", *options).returncode == 0
+
+
+def test_where_no_log_is_large_enough_it_says_where_to_look(home: Path, tmp_path: Path) -> None:
+    """To free one small file after another would be a riddle; and there is no trash to empty."""
+    (home / "logs" / "agent.log").unlink()
+    fill(home.parent / "more")
+    options = ["--home", str(home), "--state-dir", str(tmp_path / "state")]
+    full = run("prune", "--policy", "request_dumps", "--yes", *options)
+    assert full.returncode == 1
+    said = full.stdout + full.stderr
+    assert f"Free 2.0 MiB there first; `du -xah {home.parent} | sort -h | tail` shows" in said
+    purged = run("purge", "--yes", *options)
+    assert (purged.returncode, purged.stdout) == (0, "The trash is empty.\n")
+
+
+def test_an_agent_that_enforces_a_home_has_kept_space_before_its_disk_is_full(
+    tmp_path: Path,
+) -> None:
+    with small_home("64m") as home:
+        reserve = home / ".hermes-exporter/reserve"
+        settings = "scan: {interval: 1s}\nprune: {mode: enforce}\n"
+        with agent(tmp_path, [home], configuration=settings):
+            wait_until(
+                lambda: reserve.exists() and reserve.stat().st_blocks, "the agent keeps space"
+            )
+        fill(home.parent / "filler")
+        options = ["--home", str(home), "--state-dir", str(tmp_path / "state")]
+        done = run("prune", "--policy", "request_dumps", "--yes", *options)
+        assert done.returncode == 0, done.stderr
+        assert "20 items taken." in done.stdout
+        assert reserve.stat().st_blocks == 0  # it was needed; the file says that there is one

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
 
+import psutil
 import pytest
 
 from tests.real.api_server import api_server
@@ -18,18 +19,12 @@ from tests.real.cli import ask, chat, chat_once, numbered, open_sessions, unansw
 from tests.real.faked_time import FakedTime
 from tests.real.hermes import NEWEST, Hermes, python_for
 from tests.real.holders import Holder
-from tests.real.stub_model import HANG, StubModel, stub_model
+from tests.real.stub_model import HANG, LEAVE_TOOL, StubModel
 from tests.real.terminal import PATIENCE_SECONDS
 from tests.real.waiting import wait_until
 from tests.support.verdicts import watching
 
 ENFORCE = "mode: enforce"
-
-
-@pytest.fixture
-def model() -> Iterator[StubModel]:
-    with stub_model() as running:
-        yield running
 
 
 @pytest.fixture
@@ -64,6 +59,39 @@ def test_a_chat_that_left_the_session_it_names_keeps_the_one_it_is_on(
         model.release.set()
         window.wait_for_prompt()
         assert window.say() == on_screen
+
+
+def test_a_background_process_that_carries_an_old_session_does_not_tell_what_is_on_screen(
+    model: StubModel, home: Path, tmp_path: Path
+) -> None:
+    """It was begun in X, the chat is on Y since, and X is open again by another process."""
+    hermes = python_for(NEWEST)
+    with (
+        chat(hermes, home) as window,
+        watching(tmp_path / "agent", home, reaper=ENFORCE) as watch,
+    ):
+        old = window.say(LEAVE_TOOL)
+        wait_until(window.tool_runs, "the tool runs in the background", PATIENCE_SECONDS)
+        carried = [_session_in(each) for each in window.window.descendants()]
+        assert old in carried
+        window.new()
+        on_screen = window.say()
+        assert chat_once(hermes, home, "chat", "-Q", "--resume", old, "-q") == old
+        wait_until(lambda: watch.verdict(on_screen) == "unknown", "it is idle")
+        watch.forget()
+        watch.scans(8)
+        assert window.tool_runs()
+        assert "dead" not in watch.ever[on_screen]
+        assert watch.names(window.pid, on_screen)
+        assert watch.reaped() == 0
+        assert window.say() == on_screen
+
+
+def _session_in(process: psutil.Process) -> str:
+    try:
+        return process.environ().get("HERMES_SESSION_ID", "")
+    except psutil.Error:
+        return ""
 
 
 @pytest.mark.parametrize("start", [("chat", "-q", ""), ("--resume", "a title")])

@@ -143,8 +143,18 @@ class Stopped(NamedTuple):
 
 
 def start(home: Path, *words: str) -> subprocess.Popen[str]:
+    # Where the tests run in the background Ctrl-C is ignored, and a command would leave it so.
+    heeding = ["env", "--default-signal=INT"]
     return subprocess.Popen(
-        [*PROGRAM, *words, "--home", str(home), "--state-dir", str(home.parent / "state")],
+        [
+            *heeding,
+            *PROGRAM,
+            *words,
+            "--home",
+            str(home),
+            "--state-dir",
+            str(home.parent / "state"),
+        ],
         cwd=REPOSITORY,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -187,7 +197,7 @@ def interrupt_again_and_again(home: Path, times: int) -> None:
             assert pruned.next_command[:3] == words
             assert noted.outcome is RunOutcome.INTERRUPTED
         else:
-            assert pruned.status == 0
+            assert pruned.status == 0, pruned
         assert_no_file_without_its_session(picture(home))
         left = noted.actions
         while left:
@@ -196,7 +206,7 @@ def interrupt_again_and_again(home: Path, times: int) -> None:
             moments[RunKind.UNDO].heed(killed=undone.status == 130)
             assert_no_file_without_its_session(picture(home))
             if undone.status != 130:
-                assert undone.status == 0
+                assert undone.status == 0, undone
                 break
             stopped += 1
             done, of, run_id = undone.done

@@ -6,10 +6,13 @@ import json
 import os
 import re
 import tempfile
+import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from tests.real.command import run, run_json
@@ -98,3 +101,21 @@ def test_a_home_without_a_database_says_so(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir(mode=0o700)
     assert "no state.db" in run("status", *options(home)).stdout
+    for command in ("reap", "prune"):
+        done = run(command, *options(home))
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "there is no state.db; Hermes has not run here yet" in done.stdout
+        assert "routing" not in done.stdout
+
+
+def test_a_session_that_was_active_a_moment_ago_is_named_where_nothing_is_dead(
+    tmp_path: Path,
+) -> None:
+    """Who has just seen a chat being killed looks for it."""
+    home = small_home(tmp_path / "home", 2)
+    with closing(apsw.Connection(str(home / "state.db"))) as database:
+        database.execute("UPDATE sessions SET started_at = ?", (time.time(),))
+        database.execute("UPDATE messages SET timestamp = ?", (time.time(),))
+    reaped = run("reap", *options(home))
+    assert (reaped.returncode, reaped.stdout) == (0, "Nothing to do: no session is dead.\n")
+    assert "2 sessions were active less than 10m ago (reaper.min_idle)" in reaped.stderr

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import apsw
 import pytest
 
 from tests.real.agent import Agent, agent
@@ -78,6 +81,29 @@ def test_no_page_of_a_session_tells(running: Agent, cage: Cage) -> None:
             status, body = running.get(path)
             assert status == 200
             assert cage.escaped(body.decode()) == set()
+
+
+def test_no_page_of_a_run_tells(home: Path, cage: Cage, tmp_path: Path) -> None:
+    """The operator's own history names what a run took, also by names that clients chose."""
+    copy = Path(shutil.copytree(home, tmp_path / ".hermes", symlinks=True))
+    with contextlib.closing(apsw.Connection(str(copy / "state.db"))) as state:
+        state.execute("UPDATE sessions SET ended_at = started_at + 1, end_reason = 'cli_close'")
+    names = ("request_dumps", "empty_sessions", "trivial_sessions", "old_sessions")
+    policies = {name: {"older_than": "1s"} for name in names}
+    settings = json.dumps({"prune": {"policies": policies, "keep": {"newest": 1}}})
+    (tmp_path / "config.yml").write_text(settings)
+    where = ("--home", copy, "--config.file", tmp_path / "config.yml")
+    assert run("prune", "--yes", *where, "--state-dir", tmp_path / "hand").returncode == 0
+    with agent(tmp_path, [copy], configuration=settings) as started:
+        runs = {each["run"] for each in json.loads(started.get("/api/v1/runs")[1])}
+        told = run("history", *runs, *where, "--state-dir", tmp_path / "hand").stdout
+        assert cage.escaped(told)
+        for each in runs:
+            for path in (f"/runs/{each}", f"/api/v1/runs/{each}", "/"):
+                status, body = started.get(path)
+                assert status == 200
+                assert cage.escaped(body.decode()) == set()
+                assert "sha256:" in body.decode() or path == "/"
 
 
 def test_openmetrics_does_not_tell_either(running: Agent, cage: Cage) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import subprocess
 import threading
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -18,16 +17,10 @@ from tests.real.api_server import api_server
 from tests.real.cli import ask, chat, chat_once, numbered
 from tests.real.command import run_json
 from tests.real.hermes import NEWEST, Hermes, python_for
-from tests.real.stub_model import HANG, StubModel, stub_model
+from tests.real.stub_model import HANG, StubModel
 from tests.real.terminal import PATIENCE_SECONDS
 from tests.real.waiting import wait_until
 from tests.support.session_pruning import grow_old
-
-
-@pytest.fixture
-def model() -> Iterator[StubModel]:
-    with stub_model() as running:
-        yield running
 
 
 @pytest.fixture

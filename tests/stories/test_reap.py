@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import pytest
 from tests.real.cli import Chat, ask, chat, chat_once, gateway, list_sessions
 from tests.real.command import run, run_json
 from tests.real.hermes import NEWEST, python_for
-from tests.real.stub_model import StubModel, stub_model
+from tests.real.stub_model import StubModel
 from tests.real.waiting import wait_until
 from tests.support.reaping import GATEWAY, ONE_SHOT, hermes_process, leaky_home, open_sessions
 from tests.support.verdicts import (
@@ -33,12 +33,6 @@ RELEASES = (
 ENFORCE = "mode: enforce"
 PRESUMING = f"{ENFORCE}, {PRESUME}"
 LEAKED = [f"20260101_08000{number}_abcdef" for number in range(4)]
-
-
-@pytest.fixture
-def model() -> Iterator[StubModel]:
-    with stub_model() as running:
-        yield running
 
 
 @pytest.fixture

@@ -114,6 +114,16 @@ def test_many_sessions_arrive_whole_compressed_or_not(served: Running) -> None:
     assert json.loads(body) == SESSIONS
 
 
+def test_a_page_is_compressed_for_those_who_can_read_it(served: Running) -> None:
+    plain, text = served.get("/runbooks/HermesAgentDown")
+    packed, body = served.get("/runbooks/HermesAgentDown", {"Accept-Encoding": "gzip"})
+    assert plain.getheader("Content-Encoding") is None
+    assert packed.getheader("Content-Encoding") == "gzip"
+    assert packed.getheader("Vary") == "Accept-Encoding"
+    assert len(body) < len(text) / 2
+    assert gzip.decompress(body) == text
+
+
 def test_the_parts_of_a_packed_text_are_one_text() -> None:
     packed = pack(str(number).encode() for number in range(50_000))
     text = "".join(map(str, range(50_000))).encode()

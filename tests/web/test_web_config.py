@@ -25,6 +25,9 @@ ALL_CIPHERS = (
     "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA, TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA, "
     "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA, TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA"
 )
+TWO_CIPHERS = (
+    "cipher_suites: [TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384]"
+)
 ONE_CIPHER = ", max_version: TLS12, cipher_suites: [TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384]"
 
 GOOD = {
@@ -42,6 +45,9 @@ GOOD = {
     "all curves": TLS % ", curve_preferences: [CurveP256, CurveP384, CurveP521, X25519]",
     "some curves": TLS % ", min_version: TLS13, curve_preferences: [CurveP521]",
     "no HTTP/2": TLS % ONE_CIPHER + "http_server_config: {http2: false}\n",
+    "some ciphers": TLS % f", {TWO_CIPHERS}, min_version: TLS12, max_version: TLS12",
+    "some ciphers in any order": TLS
+    % f", {TWO_CIPHERS}, prefer_server_cipher_suites: false, max_version: TLS12",
     "the client's order": TLS % ", prefer_server_cipher_suites: false, min_version: TLS12",
     "old versions": TLS % ", min_version: TLS10",
     "headers": """\
@@ -56,9 +62,30 @@ http_server_config:
     "no limit": "rate_limit: {interval: 0, burst: 0}",
     "users without TLS": f"basic_auth_users: {{{ALICE}}}",
     "users of any cost": "basic_auth_users:\n"
+    "  alice: $2y$12$1DpfPeqF9HzHJt.EWswy1exHluGfbhnn3yXhR7Xes6m3WJqFg0Wby\n"
     "  bob: $2y$18$4VeFDzXIoPHKnKTU3O3GH.N.vZu06CVqczYZ8WvfzrddFU6tGqjR.",
+    "a limit that lets none in": "rate_limit: {interval: 1s, burst: 0}",
 }
 """Files of the shapes in exporter-toolkit's documentation and tests that it accepts."""
+REFUSED_HERE = {
+    "any certificate": (TLS % ", client_auth_type: RequireAnyClientCert", "takes any certificate"),
+    "any, by its old name": (TLS % ", client_auth_type: RequireClientCert", "takes any"),
+    "any, with the key in the file": (
+        TLS.replace("key_file", "key") % ", client_auth_type: RequireAnyClientCert",
+        "takes any certificate",
+    ),
+    "names that are not checked": (TLS % ", client_allowed_sans: [a]", "needs client_auth_type"),
+    "TLS without a certificate": ("tls_server_config: {min_version: TLS13}", "is missing"),
+    "only broken versions": (TLS % ", min_version: TLS10, max_version: TLS11", "are broken"),
+    "no version at all": (TLS % ", min_version: TLS13, max_version: TLS12", "above max_version"),
+    "no cipher of this version": (
+        TLS % ", cipher_suites: [TLS_AES_128_GCM_SHA256], max_version: TLS12",
+        "only suites of TLS 1.3",
+    ),
+    "an interval without a unit": ("rate_limit: {interval: 1, burst: 2}", "expected a duration"),
+    "an alias": (f"basic_auth_users: {{{ALICE.replace(': ', ': &a ')}, bob: *a}}", "anchors"),
+}
+"""Files that it accepts and that are refused here; docs/security.md names each."""
 BAD = {
     "no file at all": (None, "cannot be read"),
     "junk": ("hWkNKCp3fvIx3jKnsaBI\nTuEjdwNS8A2vYdFbiKqr\n", "expected keys"),
@@ -70,6 +97,8 @@ BAD = {
     "neither": ("tls_server_config: {cert_file: '', key_file: '', client_auth_type: x}", "x"),
     "no such certificate": ("tls_server_config: {cert_file: a, key_file: server.key}", "No such"),
     "no such key": ("tls_server_config: {cert_file: server.crt, key_file: a}", "No such file"),
+    "neither file": ("tls_server_config: {cert_file: a, key_file: a}", "No such file"),
+    "no such CA, and no policy": (TLS % ", client_ca_file: a", "client_auth_type: is missing"),
     "no such CA": (TLS % (REQUIRED.replace("authority.crt", "a")), "No such file"),
     "a CA without a policy": (TLS % ", client_ca_file: /dev/null", "client_auth_type: is missing"),
     "an unknown policy": (TLS % ", client_auth_type: x", "unknown client_auth_type"),
@@ -110,9 +139,10 @@ def test_what_exporter_toolkit_accepts_is_accepted(folder: Path, name: str) -> N
     load_web_config(str(folder / "web.yml"))
 
 
-@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize("name", [*BAD, *REFUSED_HERE])
 def test_what_exporter_toolkit_refuses_is_refused(folder: Path, name: str) -> None:
-    text, told = BAD[name]
+    """And what would ask for something that cannot be had here, or would check nothing."""
+    text, told = (BAD | REFUSED_HERE)[name]
     if text is not None:
         write(folder, text)
     with pytest.raises(ConfigError, match=told) as raised:

@@ -18,6 +18,7 @@ from exporter.agent.scan_loop import ScanLoop
 from exporter.agent.state_store import StateStore
 from exporter.config.settings import Settings
 from exporter.evidence.openers import KnownOpeners
+from exporter.pruner.requests import UpkeepRequest
 from exporter.snapshot import Trouble
 from exporter.workers import protocol
 from exporter.workers.pool import Pool
@@ -117,6 +118,15 @@ def test_the_scout_has_the_agents_privileges_and_opens_nothing(running: Agent) -
     assert prober.open_files() == []
 
 
+def test_the_fork_server_holds_nothing_that_is_secret(running: Agent) -> None:
+    (server,) = children(running, "exporter.workers.fork_server")
+    assert status_of(server)["NoNewPrivs"] == ["1"]
+    assert server.environ() == {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+    assert server.cwd() == "/"
+    assert has_only_its_channel(server.pid)
+    assert server.children() == [], "what it forks belongs to the agent"
+
+
 def test_nothing_in_a_home_becomes_anybody_elses(running: Agent, homes: dict[int, Path]) -> None:
     """Also while another process has the database open, and SQLite keeps files beside it."""
     with subprocess.Popen(
@@ -198,7 +208,7 @@ def test_a_worker_runs_git_as_the_user_it_has_become() -> None:
             os.chown(path, ADA, ADA)
         worker = start_worker(ADA)
         try:
-            request = protocol.UpkeepRequest(str(home), ADA, KnownOpeners(), quiet=True, gc=True)
+            request = UpkeepRequest(str(home), ADA, KnownOpeners(), quiet=True, gc=True)
             (done,) = worker.call(protocol.UPKEEP, request)
         finally:
             worker.end()

@@ -285,12 +285,36 @@ def test_the_disk_is_waited_for_when_others_may_write_again(
             assert sql(home, f"SELECT end_reason FROM sessions WHERE id = '{FIRST}';") == "reaped"
             synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
 
-        with writer(home, process.pid) as found:
-            with monkeypatch.context() as patched, found.transaction():
+        with monkeypatch.context() as patched, writer(home, process.pid) as found:
+            patched.setattr(os, "fsync", fsync)
+            with found.transaction():
                 end_session(found.connection, FIRST, ENDED)
-                patched.setattr(os, "fsync", fsync)
+            assert synced == []
+            found.make_durable()
+            found.make_durable()
             assert synced == [str(home / "state.db-wal")]
             assert found.connection.pragma("synchronous") == 1
+
+
+def test_what_was_committed_is_durable_when_the_connection_is_closed(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once for all transactions, also if an error follows; not where nothing was written."""
+    synced: list[int] = []
+
+    def commit_and_fail(found: Writer) -> None:
+        for _ in range(3):
+            with found.transaction():
+                end_session(found.connection, FIRST, ENDED)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", synced.append)
+    with pytest.raises(KeyboardInterrupt), writer(home) as found:
+        commit_and_fail(found)
+    assert len(synced) == 1
+    with writer(home):
+        pass
+    assert len(synced) == 1
 
 
 def test_a_commit_that_may_be_lost_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,6 +47,7 @@ def test_only_active_messages_are_exported(active: Any, count: int) -> None:
         ("\x00json:[", "\x00json:["),
         ("json:[]", "json:[]"),
         (b"\xffa", "\ufffda"),
+        ('\x00json:["\\ud800"]', ["?"]),
         (None, None),
     ],
 )

@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from exporter.hermes.checkpoints import CheckpointLayout
 from exporter.pruner.apply import execute as executing
 from exporter.pruner.apply import undo as undoing
+from exporter.pruner.decide.inventory import Checkpoint
+from exporter.pruner.models import Act
 from exporter.runs.folder import RunError
 from exporter.writing.space import rows_trash_bytes, wal_bytes, why_no_room
 from tests.real.hermes import NEWEST, python_for
@@ -39,6 +42,17 @@ def test_a_plan_has_only_sessions_for_whose_rows_there_is_room() -> None:
     none = plan(structs.replace(home, free_bytes=0), by_hand=False)
     assert (none.actions, none.blocked) == ((), "no_space")
     assert "0 B are free" in none.why
+
+
+def test_a_plan_has_only_projects_for_whose_bundles_there_is_room() -> None:
+    """A bundle is a copy: the objects stay in the store until git collects them."""
+    store = CheckpointLayout.STORE
+    projects = tuple(Checkpoint(store, f"p{n}", 4 * MIB, n + 1.0) for n in range(5))
+    home = inventory(checkpoints=projects)
+    assert len(targets(plan(home), Act.DELETE_PROJECT)) == 5
+    some = plan(structs.replace(home, free_bytes=17 * MIB))
+    assert targets(some, Act.DELETE_PROJECT) == ["p0", "p1", "p2"], "each is unpacked once, too"
+    assert "projects of the checkpoint store are left for now" in some.warnings[-1]
 
 
 @pytest.fixture

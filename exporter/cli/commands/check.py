@@ -6,6 +6,7 @@ from argparse import ArgumentParser, Namespace
 
 from exporter.cli import arguments, output
 from exporter.cli.connect import ask
+from exporter.cli.scan_notice import scanning
 from exporter.errors import ConfigError
 
 SUMMARY = "check the configuration and what the agent can see on this host"
@@ -35,13 +36,17 @@ def run(args: Namespace) -> int:
     from exporter.agent import one_shot
 
     options = arguments.options(args)
-    report = ask(options, "check") or one_shot.check(options)
+    report = ask(options, "check")
+    if report is None:
+        with scanning():
+            report = one_shot.check(options)
+    unused = report.pop("advice", ())  # it is for people; scripts rely on the other keys
     if args.json:
         output.show_json(report)
     else:
         from exporter.cli.render import check
 
-        output.show(check.blocks(report, one_shot.advice(options)))
+        output.show(check.blocks(report, [*unused, *one_shot.advice(options)]))
     if report["config"]:
         raise ConfigError("\n".join(report["config"]))
     return 0 if report["ok"] else 1

@@ -58,9 +58,9 @@ def run(args: Namespace) -> int:
 
 def _commands_to_try(home: str, state_dir: str, config: str) -> str:
     """Return lines that work when they are pasted into another terminal, in any folder."""
-    program = os.path.abspath(sys.argv[0])
-    if not os.access(program, os.X_OK):
-        program = shutil.which(output.PROGRAM) or f"{sys.executable} -m exporter"
+    program = output.as_called()
+    if program == output.PROGRAM and shutil.which(program) is None:
+        program = f"{shlex.quote(sys.executable)} -m exporter"
     place = shlex.join(["--home", home, "--state-dir", state_dir, "--config.file", config])
     lines = [f"{program} {words} {place}" for words in ("status", "reap", "prune", "prune --yes")]
     return "".join(

@@ -6,7 +6,7 @@ import time
 from argparse import ArgumentParser, Namespace
 
 from exporter.cli import arguments, output
-from exporter.cli.connect import ask
+from exporter.cli.connect import alone, ask
 
 SUMMARY = "show all evidence and rules for one open session"
 DESCRIPTION = """\
@@ -28,9 +28,7 @@ def run(args: Namespace) -> int:
     options = arguments.options(args)
     found = ask(options, "explain", session=args.session)
     if found is None:
-        from exporter.agent.one_shot import host
-
-        with host(options) as service:
+        with alone(options) as service:
             found = service.explain(args.session)
     if args.json:
         output.show_json(found)

@@ -6,7 +6,7 @@ import time
 from argparse import ArgumentParser, Namespace
 
 from exporter.cli import arguments, output
-from exporter.cli.connect import ask
+from exporter.cli.connect import alone, ask
 from exporter.cli.render.blocks import NO_HOME
 from exporter.errors import PartlyDoneError
 
@@ -42,9 +42,7 @@ def run(args: Namespace) -> int:
     if told is not None:
         rows, unread, homes = told
     else:
-        from exporter.agent.one_shot import host
-
-        with host(options) as service:
+        with alone(options) as service:
             rows, unread = service.history() if args.run is None else service.show_run(args.run)
             homes = service.count_homes()
     if args.json:

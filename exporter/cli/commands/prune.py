@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 
 from exporter.cli import arguments, output
+from exporter.cli.connect import act
 from exporter.cli.interrupt import interruptible
 from exporter.config.prune import POLICY_NAMES
 from exporter.config.units import DURATION
@@ -13,13 +14,13 @@ from exporter.runs.models import Filter
 
 SUMMARY = "free disk space by the policies; without --yes only show the plan"
 DESCRIPTION = """\
-Show what the policies of the configuration allow to delete, what is protected
-and why, and what no policy may free. With --yes, delete it.
+Show what the policies allow to delete, and what is protected and why. With
+--yes it goes to the trash of its home, from which `undo` restores it exactly.
 
 Deleted items wait in the trash of their home, on the same disk, for
-`prune.trash.keep`. `undo` restores them exactly; `purge` empties the trash
-earlier. So the space of files is free when the trash is emptied, and the space
-of database rows only after a VACUUM. The plan says how much is free when.
+`prune.trash.keep`; `purge` empties the trash earlier. So the space of files is
+free when the trash is emptied, and the space of database rows only after a
+VACUUM. The plan says how much is free when.
 
 Never deleted: open sessions; sessions that a chat or a handoff will return to;
 anything pinned, archived, recent, or possibly in the memory of a living
@@ -47,14 +48,15 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="NAME",
         action="append",
         type=arguments.OneOf(POLICY_NAMES),
-        help=f"only this policy, of {', '.join(POLICY_NAMES)}; may be repeated",
+        help=f"only this policy, e.g. old_sessions; one of {', '.join(POLICY_NAMES)}; may be "
+        "repeated",
     )
     parser.add_argument(
         "--older-than",
         dest="older_than",
         metavar="AGE",
         type=_duration,
-        help="with --policy: use this age, not the configured one, e.g. 30d",
+        help="with --policy: this age, not the configured one; e.g. 30d",
     )
     parser.add_argument(
         "--source",
@@ -66,14 +68,15 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--unproven",
         action="store_true",
-        help="with --policy orphan_files: also files whose session is not in the database and "
-        "whose deletion the agent did not see; they may be last copies of conversations",
+        help="with --policy orphan_files: also last copies; files whose session is not in the "
+        "database and whose deletion the agent did not see",
     )
     arguments.add_include_undone(parser)
     parser.add_argument(
         "--pressure", action="store_true", help="only as much as crossed thresholds demand"
     )
     arguments.add_json(parser)
+    arguments.add_agent(parser)
 
 
 def _duration(text: str) -> float:
@@ -86,12 +89,7 @@ def _duration(text: str) -> float:
 def run(args: Namespace) -> int:
     if args.plan is not None and not args.yes:
         raise UsageError("--plan executes a plan, so it needs --yes; without both a plan is shown")
-    if args.older_than is not None and not args.policies:
-        raise UsageError("--older-than narrows a policy: name it with --policy")
-    if args.unproven and args.policies != ["orphan_files"]:
-        raise UsageError("--unproven takes last copies: name `--policy orphan_files` alone with it")
     from exporter.agent.manual_prune import PruneCommand
-    from exporter.agent.one_shot import host
     from exporter.cli.render.progress import progress_bar
 
     command = PruneCommand(
@@ -106,12 +104,10 @@ def run(args: Namespace) -> int:
         execute=args.yes,
         plan_hash=args.plan,
     )
-    with (
-        interruptible() as interrupts,
-        progress_bar() as progress,
-        host(arguments.options(args)) as service,
-    ):
-        result = service.prune(command, progress, interrupts.acting)
+    command.check()
+    options = arguments.options(args)
+    with interruptible() as interrupts, progress_bar() as progress:
+        result = act(options, lambda service: service.prune(command, progress, interrupts.acting))
     output.print_errors(*result.notes)
     if args.json:
         output.print_errors(*filter(None, [result.in_the_way]))
@@ -119,10 +115,7 @@ def run(args: Namespace) -> int:
     else:
         from exporter.cli.render import prune_plan as report
 
-        shown = [
-            report.HomePlanView(each.state.home.label, each.plan, each.own.prune)
-            for each in result.plans
-        ]
+        shown = [report.HomePlanView(each.label, each.plan, each.settings) for each in result.plans]
         again = arguments.repeat_options(args)
         go_on = arguments.repeat_command(args)
         output.show(

@@ -6,6 +6,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 
 from exporter.cli import arguments, output
+from exporter.cli.connect import act
 from exporter.cli.interrupt import interruptible
 from exporter.errors import ExporterError, UsageError
 from exporter.text import escape_control
@@ -25,13 +26,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", nargs="?", help="the id of a run (default: all)")
     parser.add_argument("--yes", action="store_true", help="do it without asking")
     arguments.add_json(parser)
+    arguments.add_agent(parser)
 
 
 def run(args: Namespace) -> int:
-    from exporter.agent.one_shot import host
-
-    with host(arguments.options(args)) as service:
-        output.print_errors(*service.lost_by_purge(args.run))
+    options = arguments.options(args)
+    output.print_errors(*act(options, lambda service: service.lost_by_purge(args.run)))
     of = f"of run {escape_control(args.run)}" if args.run is not None else "of all runs"
     if not args.yes:
         if sys.stdin is None or not sys.stdin.isatty():
@@ -40,8 +40,8 @@ def run(args: Namespace) -> int:
             raise ExporterError("nothing was purged")
     from exporter.runs.models import Frees
 
-    with interruptible() as interrupts, host(arguments.options(args)) as service:
-        result = service.purge(args.run, interrupts.acting)
+    with interruptible() as interrupts:
+        result = act(options, lambda service: service.purge(args.run, interrupts.acting))
     if args.json:
         output.show_json(result.json())
     else:

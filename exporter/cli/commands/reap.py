@@ -5,13 +5,15 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from exporter.cli import arguments, output
+from exporter.cli.connect import act
 from exporter.cli.interrupt import interruptible
 from exporter.errors import PartlyDoneError, UsageError
 from exporter.text import join_words
 
 SUMMARY = "end the dead sessions; without --yes only show the plan"
 DESCRIPTION = """\
-Show which open sessions would be ended and why, and end them if --yes is given.
+Show which open sessions are dead, and why. With --yes, end them; `undo` reopens
+them.
 
 A session is ended only if:
   - its verdict is dead, in several scans that are seconds apart;
@@ -41,27 +43,29 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--presume",
         action="store_true",
-        help="count idle time by the timestamps that Hermes wrote, as if an agent had watched; "
+        help="count idle time by the clocks of Hermes; as if an agent had watched: "
         "beside a gateway, sessions idle for reaper.presume_after.server are then ended",
     )
     arguments.add_include_undone(parser)
     arguments.add_json(parser)
+    arguments.add_agent(parser)
 
 
 def run(args: Namespace) -> int:
     if args.plan is not None and not args.yes:
         raise UsageError("--plan executes a plan, so it needs --yes; without both a plan is shown")
-    from exporter.agent.one_shot import host
+    from exporter.agent.manual_reap import ReapCommand
 
-    with interruptible() as interrupts, host(arguments.options(args)) as service:
-        result = service.reap(
-            tuple(args.sources or ()),
-            execute=args.yes,
-            plan_hash=args.plan,
-            presume=args.presume,
-            include_undone=args.include_undone,
-            acting=interrupts.acting,
-        )
+    command = ReapCommand(
+        sources=tuple(args.sources or ()),
+        execute=args.yes,
+        plan_hash=args.plan,
+        presume=args.presume,
+        include_undone=args.include_undone,
+    )
+    options = arguments.options(args)
+    with interruptible() as interrupts:
+        result = act(options, lambda service: service.reap(command, interrupts.acting))
     output.print_errors(*result.notes)
     if args.json:
         output.print_errors(*filter(None, [result.in_the_way]))
@@ -76,7 +80,7 @@ def run(args: Namespace) -> int:
             chosen=join_words(args.sources) if args.sources else "",
             homes=len(result.plans),
             in_the_way=result.in_the_way,
-            plans=[(each.state.home.label, each.actions) for each in result.plans],
+            plans=[(each.label, each.actions) for each in result.plans],
             now=result.created_at,
             list_all=args.all,
         )

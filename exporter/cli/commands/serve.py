@@ -10,9 +10,10 @@ from exporter.cli import arguments
 SUMMARY = "scan the homes of this host and serve their metrics"
 DESCRIPTION = """\
 Run the agent: scan every Hermes home on this host again and again, and serve
-the results as Prometheus metrics and as a web page. A scrape is answered from
-memory and touches no disk. Homes are only read, unless the configuration says
-`mode: enforce`.
+the results as Prometheus metrics and as a web page. Homes are only read, unless
+the configuration says `mode: enforce`.
+
+A scrape is answered from memory and touches no disk.
 
 SIGTERM: finish the responses under way, then end. SIGHUP: read the
 configuration again."""

@@ -8,7 +8,7 @@ from argparse import ArgumentParser, Namespace
 import msgspec
 
 from exporter.cli import arguments, output
-from exporter.cli.connect import ask
+from exporter.cli.connect import alone, ask
 from exporter.cli.render.blocks import VERDICT_TONES
 from exporter.errors import PartlyDoneError
 
@@ -41,14 +41,14 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--over-limit",
         action="store_true",
-        help="only live and held sessions with more messages than marathon.max_messages",
+        help="only live and held marathons; with more messages than marathon.max_messages",
     )
     arguments.add_json(parser)
     arguments.add_agent(parser)
 
 
 def run(args: Namespace) -> int:
-    from exporter.agent.service import OpenSessions
+    from exporter.agent.socket_messages import OpenSessions
 
     options = arguments.options(args)
     over_limit = "yes" if args.over_limit else None
@@ -56,9 +56,7 @@ def run(args: Namespace) -> int:
     if told is not None:
         found = msgspec.convert(told, OpenSessions)
     else:
-        from exporter.agent.one_shot import host
-
-        with host(options) as service:
+        with alone(options) as service:
             found = service.sessions(
                 verdict=args.verdict, source=args.source, over_limit=args.over_limit
             )

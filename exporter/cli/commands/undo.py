@@ -7,6 +7,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 
 from exporter.cli import arguments, output
+from exporter.cli.connect import act
 from exporter.cli.interrupt import interruptible
 from exporter.errors import UsageError
 
@@ -36,12 +37,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="the last run that can be undone, by hand or by the agent",
     )
     arguments.add_json(parser)
+    arguments.add_agent(parser)
 
 
 def run(args: Namespace) -> int:
     if (args.run is None) != args.last:
         raise UsageError("give either the id of a run or --last; `history` lists the runs")
-    from exporter.agent.one_shot import host
     from exporter.cli.render import history
     from exporter.runs.models import Run, RunOutcome
 
@@ -52,9 +53,10 @@ def run(args: Namespace) -> int:
         planned = sum(each.actions - each.undone for _, each in chosen)
         output.print_errors(*history.undo_announcement(chosen, newest, time.time()))
 
-    with interruptible() as interrupts, host(arguments.options(args)) as service:
-        undone = service.undo(args.run, announce, interrupts.acting)
-        held_seconds = service.undone_is_held_seconds()
+    options = arguments.options(args)
+    with interruptible() as interrupts:
+        report = act(options, lambda service: service.undo(args.run, announce, interrupts.acting))
+    undone = report.outcome
     if args.json:
         output.show_json(
             {
@@ -65,7 +67,7 @@ def run(args: Namespace) -> int:
         )
     else:
         again = arguments.repeat_options(args)
-        output.show(history.undo_result(undone, planned, again, held_seconds))
+        output.show(history.undo_result(undone, planned, again, report.held_seconds))
     if undone.outcome is RunOutcome.INTERRUPTED:
         return interrupts.exit_status
     if not undone.skipped:

@@ -9,8 +9,8 @@ from enum import StrEnum
 from exporter.text import escape_control
 
 INDENT = "  "
-_LONGEST_WHOLE = 76
-"""Longer names are wrapped: they would leave no place for anything else."""
+_LONGEST_WHOLE = 56
+"""On a terminal of 80 columns longer names end in `…`; an id in them comes before that."""
 
 
 class Tone(StrEnum):
@@ -67,6 +67,8 @@ class Column:
     """The smallest width on a narrow terminal, by wrapping; None: it is never wrapped, such as an
     id that is copied into the next command.
     """
+    cut: bool = False
+    """Below its full width it is not wrapped: what does not fit is cut off, with a `…`."""
     spare: int = 0
     """If a terminal is still too narrow, columns are left out, the lowest number first; 0: never
     left out.
@@ -74,12 +76,12 @@ class Column:
 
 
 def target_column(title: str, targets: Iterable[str]) -> Column:
-    """Return a column of ids and paths, which are never wrapped: a path may end in an id.
+    """Return a column of ids and paths, which are never wrapped.
 
-    Only what is longer than a terminal is.
+    The end of what is longer than a terminal is cut off, such as the time of a request dump.
     """
     lengths = [len(escape_control(each)) for each in targets]
-    return Column(title, least=min(_LONGEST_WHOLE, max([22, *lengths])))
+    return Column(title, least=min(_LONGEST_WHOLE, max([22, *lengths])), cut=True)
 
 
 @dataclass(frozen=True, slots=True)

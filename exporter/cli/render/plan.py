@@ -11,7 +11,13 @@ from exporter.cli.render.left_alone import left_alone, stopped
 from exporter.reaper.plan import ReapAction
 from exporter.text import counted, format_count
 
-_COLUMNS = (Column("home", least=8, spare=2), Column("target"), Column("why", least=20, spare=1))
+_COLUMNS = (
+    Column("home", least=8, spare=2),
+    Column("session"),
+    Column("idle", right=True),
+    Column("why", least=20, spare=1),
+)
+_IDLE_FOR = "idle for "
 _LISTED = 20
 """How many sessions are listed one by one; `--all` lists all."""
 _DAY = 86400.0
@@ -91,22 +97,31 @@ def _totals(plans: Sequence[tuple[str, Sequence[ReapAction]]], now: float) -> It
 
 def _table(actions: Sequence[Mapping[str, Any]], *, list_all: bool) -> Iterator[Block]:
     shown = actions if list_all else actions[:_LISTED]
-    reasons = ["", *(each["reason"] for each in shown)]
+    told = [_idle_and_why(each["reason"]) for each in shown]
     several = len({each["home"] for each in actions}) > 1
     columns = _COLUMNS if several else _COLUMNS[1:]
     rows = [
         (
             Cell(each["home"]),
             Cell(each["target"], Tone.STRONG),
-            Cell('"' if each["reason"] == above else each["reason"], Tone.FAINT),
+            Cell(idle),
+            Cell('"' if why == above and why else why, Tone.FAINT),
         )
-        for above, each in zip(reasons, shown, strict=False)
+        for each, (idle, why), above in zip(
+            shown, told, ["", *(why for _, why in told)], strict=False
+        )
     ]
     yield Table(columns, tuple(row if several else row[1:] for row in rows))
     if len(shown) < len(actions):
         more = format_count(len(actions) - len(shown))
         yield Line((Cell(f"and {more} more; --all lists them", Tone.FAINT),))
     yield Line()
+
+
+def _idle_and_why(reason: str) -> tuple[str, str]:
+    """Return the two parts of `idle for 3d; no process has the database open`."""
+    idle, _, why = reason.partition("; ")
+    return (idle.removeprefix(_IDLE_FOR), why) if idle.startswith(_IDLE_FOR) else ("", reason)
 
 
 def unknown_outcome(result: Mapping[str, Any], again: str) -> Iterator[Block]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from exporter.cli.render.blocks import Block, Cell, Column, Line, Table, Tone, target_column
@@ -18,11 +19,9 @@ from exporter.text import counted, format_age, format_count, format_size
 _OUTCOMES = {"done": Tone.GOOD, "partial": Tone.WARN, "failed": Tone.BAD}
 _LISTED = 20
 """How many items are listed one by one; `--all` lists all."""
+_DAY = 86400.0
+_AGES = (("< 7d", 7 * _DAY), ("7-30d", 30 * _DAY), ("30-90d", 90 * _DAY), ("> 90d", inf))
 _NOTHING: Mapping[Frees, int] = dict.fromkeys(Frees, 0)
-_FREED = {
-    Frees.AT_PURGE: "when the trash is emptied, after prune.trash.keep or by `purge`",
-    Frees.AFTER_UPKEEP: "by VACUUM or git gc",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +50,9 @@ def blocks(
     """
     actions = result["plan"]["actions"]
     if result["executed"] and (result["done"] or result["skipped"]):
-        yield from _executed(result, freed, again, go_on)
+        yield from _executed(result, plans, freed, again, go_on)
     elif actions:
-        yield from _totals(actions)
+        yield from _totals(actions, _ages(plans))
         yield from _when_free(plans)
         yield from _items(actions, list_all=list_all)
         for each in plans:
@@ -73,25 +72,50 @@ def blocks(
             yield Line((Cell("Nothing to do: no policy may take anything.", Tone.FAINT),))
 
 
-def _totals(actions: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
-    """Yield by home and policy how many items go, and when their bytes come free."""
+Ages = Mapping[tuple[str, str], Sequence[int]]
+"""How many items of a home and policy are in each class of age."""
+
+
+def _ages(plans: Sequence[HomePlanView]) -> Ages:
+    counts: dict[tuple[str, str], list[int]] = {}
+    for each in plans:
+        for action in each.plan.actions:
+            age = each.plan.created_at - action.since
+            classes = counts.setdefault((each.label, action.policy), [0] * len(_AGES))
+            if action.since:
+                classes[next(place for place, (_, most) in enumerate(_AGES) if age < most)] += 1
+    return counts
+
+
+def _totals(actions: Sequence[Mapping[str, Any]], ages: Ages) -> Iterator[Block]:
+    """Yield by home and policy how many items go, of which age, and when their bytes come free."""
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for each in actions:
         groups.setdefault((each["home"], each["policy"]), []).append(each)
     homes = list(dict.fromkeys(home for home, _ in groups))
+    shown = [place for place in range(len(_AGES)) if any(each[place] for each in ages.values())]
     rows = [
-        (Cell(home), Cell(policy, Tone.STRONG), *_amounts(groups[home, policy]))
+        (
+            Cell(home),
+            Cell(policy, Tone.STRONG),
+            *_amounts(groups[home, policy]),
+            *_age_cells([ages.get((home, policy), ())], shown),
+            *_when_cells(groups[home, policy]),
+        )
         for home in homes
         for policy in POLICY_NAMES
         if (home, policy) in groups
     ]
     several = len(homes) > 1
-    rows.append((Cell("all"), Cell("" if several else "all"), *_amounts(actions)))
-    titles = ("items", "bytes", "free now", "at purge", "after upkeep")
+    last = (Cell("all"), Cell("" if several else "all"), *_amounts(actions))
+    rows.append((*last, *_age_cells(list(ages.values()), shown), *_when_cells(actions)))
     columns = (
         Column("home", least=8),
         Column("policy"),
-        *(Column(title, right=True) for title in titles),
+        Column("items", right=True),
+        Column("bytes", right=True),
+        *(Column(_AGES[place][0], right=True) for place in shown),
+        *(Column(title, right=True, spare=1) for title in ("free now", "at purge", "after upkeep")),
     )
     first = 0 if several else 1  # one home needs no column
     yield Table(columns[first:], tuple(row[first:] for row in rows))
@@ -101,6 +125,15 @@ def _totals(actions: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
 def _amounts(actions: Sequence[Mapping[str, Any]]) -> Iterator[Cell]:
     yield Cell(format_count(len(actions)))
     yield Cell(format_size(sum(each["bytes"] for each in actions)))
+
+
+def _age_cells(classes: Sequence[Sequence[int]], shown: Sequence[int]) -> Iterator[Cell]:
+    for place in shown:
+        count = sum(each[place] for each in classes if each)
+        yield Cell(format_count(count)) if count else Cell("-", Tone.FAINT)
+
+
+def _when_cells(actions: Sequence[Mapping[str, Any]]) -> Iterator[Cell]:
     for when in Frees:
         size = sum(each["bytes"] for each in actions if each.get("frees") == when.value)
         yield Cell(format_size(size)) if size else Cell("-", Tone.FAINT)
@@ -171,35 +204,41 @@ def _allowed(key: str, switches: Sequence[bool]) -> str:
 
 
 def _items(actions: Sequence[Mapping[str, Any]], *, list_all: bool) -> Iterator[Block]:
-    """Yield the largest items with their policy; a reason that repeats is said once."""
+    """Yield the largest items under their policies; a reason that repeats is said once."""
     largest = sorted(actions, key=lambda each: -each["bytes"])
     shown = largest if list_all else largest[:_LISTED]
-    homes = len({each["home"] for each in actions})
-    columns = [
-        target_column("largest first", (each["target"] for each in shown)),
-        Column("bytes", right=True),
-        Column("policy", spare=2),
-        Column("why", least=20, spare=1),
-    ]
-    reasons = ["", *(each["reason"] for each in shown)]
-    rows = [
-        [
-            Cell(each["target"]),
-            Cell(format_size(each["bytes"])),
-            Cell(each["policy"]),
-            Cell('"' if each["reason"] == above else each["reason"], Tone.FAINT),
-        ]
-        for above, each in zip(reasons, shown, strict=False)
-    ]
-    if homes > 1:
-        columns.insert(0, Column("home", least=8, spare=3))
-        for row, each in zip(rows, shown, strict=True):
-            row.insert(0, Cell(each["home"]))
-    yield Table(tuple(columns), tuple(map(tuple, rows)))
+    several = len({each["home"] for each in actions}) > 1
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for each in shown:
+        groups.setdefault((each["home"], each["policy"]), []).append(each)
     if len(shown) < len(actions):
-        more = format_count(len(actions) - len(shown))
-        yield Line((Cell(f"and {more} more; --all lists them", Tone.FAINT),))
+        some, of = format_count(len(shown)), format_count(len(actions))
+        yield Line((Cell(f"The largest {some} of {of} items; --all lists all:", Tone.FAINT),))
+    for (home, policy), items in groups.items():
+        yield from _items_of(f"{home}: {policy}" if several else policy, items)
     yield Line()
+
+
+def _items_of(heading: str, items: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
+    """Yield the items of one policy; a folder that holds all of them is named once."""
+    folders = {each["target"].rpartition("/")[0] for each in items}
+    folder = f"{folders.pop()}/" if len(folders) == 1 else ""
+    folder = "" if folder == "/" else folder
+    yield Line(
+        (Cell(heading, Tone.STRONG), *([Cell(f"in {folder}", Tone.FAINT)] if folder else ()))
+    )
+    names = [each["target"].removeprefix(folder) for each in items]
+    reasons = ["", *(each["reason"] for each in items)]
+    rows = tuple(
+        (
+            Cell(format_size(each["bytes"])),
+            Cell(name),
+            Cell('"' if each["reason"] == above else each["reason"], Tone.FAINT),
+        )
+        for above, name, each in zip(reasons, names, items, strict=False)
+    )
+    columns = (Column(right=True), target_column("", names), Column(least=16, spare=1))
+    yield Table(columns, rows, level=1)
 
 
 def _home(label: str, plan: PrunePlan) -> Iterator[Block]:
@@ -222,6 +261,10 @@ def _words(plan: PrunePlan) -> Iterator[tuple[str, Tone]]:
     if plan.rows_trash_bytes:
         most = format_size(plan.rows_trash_bytes)
         yield f"until the trash is emptied, compressed rows take at most {most}", Tone.PLAIN
+    bundles = sum(each.bytes for each in plan.actions if each.kind == Act.DELETE_PROJECT)
+    if bundles:
+        about = f"copies of store checkpoints take about {format_size(bundles)}"
+        yield f"until the trash is emptied, {about}", Tone.PLAIN
     for coming in plan.not_yet:
         yield _eligible_later(coming, plan.created_at), Tone.PLAIN
     for each in plan.unreachable:
@@ -231,20 +274,25 @@ def _words(plan: PrunePlan) -> Iterator[tuple[str, Tone]]:
 
 def _eligible_later(coming: NotYet, now: float) -> str:
     """Return `2 orphan checkpoints, eligible in 23h`."""
-    what = f"{format_count(coming.items)} {coming.policy.replace('_', ' ')}"
+    name = coming.policy.replace("_", " ")
+    what = counted(coming.items, name.removesuffix("s")) if name.endswith("s") else name
     first, last = (format_age(max(0.0, each - now)) for each in (coming.first_at, coming.last_at))
     return f"{what}, eligible in {first}" + (f" to {last}" if last != first else "")
 
 
 def _executed(
-    result: Mapping[str, Any], freed: Mapping[Frees, int], again: str, go_on: str
+    result: Mapping[str, Any],
+    plans: Sequence[HomePlanView],
+    freed: Mapping[Frees, int],
+    again: str,
+    go_on: str,
 ) -> Iterator[Block]:
     if result["outcome"] == "unknown":
         yield from unknown_outcome(result, again)
         return
     yield from left_alone(result["skipped"])
     if result["outcome"] == "interrupted":
-        yield from _comes_free(freed)
+        yield from _comes_free(freed, plans)
         yield from stopped_run(result, "item", "taken", again, go_on)
         return
     said = f"{counted(result['done'], 'item')} taken"
@@ -254,15 +302,25 @@ def _executed(
     if result["run"] is not None:
         yield Line((Cell("To take it back, while its trash is kept:", Tone.FAINT),))
         yield Line((Cell(f"hermes-exporter undo {result['run']}{again}"),), 1, whole=True)
-    yield from _comes_free(freed)
+    yield from _comes_free(freed, plans)
 
 
-def _comes_free(freed: Mapping[Frees, int]) -> Iterator[Block]:
+def _comes_free(freed: Mapping[Frees, int], plans: Sequence[HomePlanView]) -> Iterator[Block]:
     """Yield how much came free now, and how much comes free when."""
-    later = [f"{format_size(freed[each])} {when}" for each, when in _FREED.items() if freed[each]]
-    if later or freed[Frees.NOW]:
-        now = f"{format_size(freed[Frees.NOW])} came free now"
-        yield Line((Cell(f"{'; '.join((now, *later))}."),))
+    if not any(freed.values()):
+        return
+    keep = _keep_times([each.settings for each in plans if each.plan.actions])
+    when = {
+        Frees.NOW: "came free now",
+        Frees.AT_PURGE: f"when the trash is emptied, after {keep or 'prune.trash.keep'} or by "
+        "`purge`",
+        Frees.AFTER_UPKEEP: "by VACUUM or git gc",
+    }
+    said = [f"{format_size(freed[each])} {how}" for each, how in when.items() if freed[each]]
+    if not freed[Frees.NOW]:
+        said.insert(0, "nothing came free now")
+    text = "; ".join(said)
+    yield Line((Cell(f"{text[0].upper()}{text[1:]}."),))
 
 
 def purged(

@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterable
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, OverflowMethod
 from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
@@ -66,7 +66,8 @@ def _print_table(console: Console, table: Table, indent: int, ascii_only: bool) 
     screen = console.width
     fitting, left_out = _fitted(table, screen - indent)
     console.width = max(screen, indent + sum(_least_widths(fitting)))
-    console.print(Padding(_table(fitting, ascii_only), (0, 0, 0, indent), expand=False))
+    drawn = _table(fitting, ascii_only, console.width - indent)
+    console.print(Padding(drawn, (0, 0, 0, indent), expand=False))
     console.width = screen
     if left_out:
         said = f"{INDENT * table.level}(not shown for want of width: {', '.join(left_out)})"
@@ -85,7 +86,9 @@ def _fitted(table: Table, room: int) -> tuple[Table, list[str]]:
     kept = [index for index in range(len(widths)) if index not in gone]
     columns = tuple(table.columns[index] for index in kept)
     rows = tuple(tuple(row[index] for index in kept) for row in table.rows)
-    titles = [column.title for index, column in enumerate(table.columns) if index in gone]
+    titles = [
+        each.title for index, each in enumerate(table.columns) if index in gone and each.title
+    ]
     return Table(columns, rows, table.level), titles
 
 
@@ -93,11 +96,11 @@ def _line(line: Line) -> Text:
     return Text(" ").join(_text(piece) for piece in line.pieces)
 
 
-def _text(cell: Cell) -> Text:
-    return Text(cell.text, style=_STYLES[cell.tone], overflow="fold")
+def _text(cell: Cell, overflow: OverflowMethod = "fold") -> Text:
+    return Text(cell.text, style=_STYLES[cell.tone], overflow=overflow)
 
 
-def _table(table: Table, ascii_only: bool) -> RichTable:
+def _table(table: Table, ascii_only: bool, room: int) -> RichTable:
     drawn = RichTable(
         box=box.SIMPLE_HEAD if table.titled and not ascii_only else None,
         show_header=table.titled,
@@ -106,16 +109,24 @@ def _table(table: Table, ascii_only: bool) -> RichTable:
         pad_edge=False,
         padding=(0, 1, 0, 0) if table.titled else (0, 2, 0, 0),
     )
-    for column, least in zip(table.columns, _least_widths(table), strict=True):
+    least_widths = _least_widths(table)
+    for column, least in zip(table.columns, least_widths, strict=True):
+        most = room - sum(least_widths) + least - _GAP
         drawn.add_column(
             column.title,
             justify="right" if column.right else "left",
-            no_wrap=column.least is None,
+            no_wrap=column.least is None or column.cut,
             min_width=least - _GAP,
-            overflow="fold",
+            max_width=most if column.cut else None,
+            overflow="ellipsis" if column.cut else "fold",
         )
     for row in table.rows:
-        drawn.add_row(*(_cell(cell, ascii_only) for cell in row))
+        drawn.add_row(
+            *(
+                _cell(cell, ascii_only, "ellipsis" if column.cut else "fold")
+                for column, cell in zip(table.columns, row, strict=True)
+            )
+        )
     return drawn
 
 
@@ -128,9 +139,9 @@ def _least_widths(table: Table) -> list[int]:
     ]
 
 
-def _cell(cell: Cell | Bar, ascii_only: bool) -> Text:
+def _cell(cell: Cell | Bar, ascii_only: bool, overflow: OverflowMethod) -> Text:
     if isinstance(cell, Cell):
-        return _text(cell)
+        return _text(cell, overflow)
     full, empty = ("#", ".") if ascii_only else (_FULL, _EMPTY)
     filled = cell.cells()
     bar = Text(full * filled, style=_STYLES[cell.tone] or "cyan")

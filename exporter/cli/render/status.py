@@ -150,10 +150,10 @@ def _thresholds(home: HomeJson) -> Table:
         name, value = threshold["name"], threshold["value"]
         tone = Tone.BAD if threshold["pressure"] else Tone.PLAIN
         marks = f"high {_amount(name, threshold['high'])}, low {_amount(name, threshold['low'])}"
-        if name == "state_db_payload" and home["disk"].get("state_db"):
-            marks += f"; file {format_size(home['disk']['state_db'])}"
         filled = 0.0 if value is None else value / threshold["high"]
-        rows.append((Cell(name, tone), Cell(_amount(name, value)), Bar(filled, tone), Cell(marks)))
+        rows.append(
+            (Cell(name, tone), Cell(_amount(name, value)), Bar(filled, tone, 16), Cell(marks))
+        )
     columns = (Column(), Column(right=True), Column(), Column(least=10))
     return Table(columns, tuple(rows), level=2)
 
@@ -220,9 +220,6 @@ def _capped(capped: Mapping[str, Any]) -> str:
     said = f"{what} wait for the daily caps (prune.caps)"
     if capped["more_at"] is not None:
         said += f", the next from {format_time(capped['more_at'])} on"
-    if capped["too_large"]:
-        large = format_count(capped["too_large"])
-        said += f"; {large} of them alone are above a day's caps: `prune --yes` takes them"
     return said
 
 
@@ -237,8 +234,8 @@ def _waiting(home: HomeJson) -> str:
     )
 
 
-_OVERVIEW: Final = ("live", "held", "dead", "unknown")
-"""The verdicts that fit into a line."""
+_OVERVIEW: Final = ("live", "held", "dead", "exempt", "unknown")
+"""All verdicts: they add up to the open sessions."""
 
 
 def _overview(homes: list[HomeJson], mixed: bool) -> Table:

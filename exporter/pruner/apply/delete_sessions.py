@@ -38,6 +38,7 @@ from exporter.writing.index_upkeep import back_off, in_slices, reindex, until_du
 from exporter.writing.pacing import ALONE_AFTER, ATTEMPTS, Pacer
 from exporter.writing.search_index import (
     IndexedUpToNul,
+    is_too_long,
     not_in_index,
     probe_search_index,
     remove_from_index,
@@ -72,19 +73,19 @@ class _UnitSkippedError(Exception):
 class _Prepared:
     """A unit that has been read, and is in the trash."""
 
-    def __init__(self, unit: ActionGroup, parts: Sequence[StoredSession]) -> None:
+    def __init__(self, unit: ActionGroup, stored: Sequence[StoredSession]) -> None:
         self.unit = unit
-        self.parts = parts
-        self.work = {k: v for each in parts for k, v in weights(each.messages).items()}
+        self.stored = stored
+        self.work = {k: v for each in stored for k, v in weights(each.messages).items()}
         self.message_ids = list(self.work)
         self.out_of_index: list[int] = []
         """Those of its messages that were already removed from the text index."""
         self.attempts = 0
-        self.cut = _cut(parts)
+        self.indexed_up_to_nul = _indexed_up_to_nul(stored)
 
     @property
     def weight(self) -> int:
-        """How much work it is to remove it from the text index."""
+        """The work of removing it from the text index."""
         return sum(self.work.values())
 
 
@@ -153,8 +154,8 @@ class SessionDeleter(Work):
             if why:
                 self._index_again(recheck, each)
             else:
-                for parts in each.parts:
-                    self._gone.add(parts)
+                for stored in each.stored:
+                    self._gone.add(stored)
             settled += [Settled.of(action, why) for action in each.unit]
         return len(results)
 
@@ -173,7 +174,7 @@ class SessionDeleter(Work):
             for each in batch[:1] if thin else batch:
                 if results and transaction.is_due:
                     break
-                why = recheck.why_not_exactly(each.unit, each.parts)
+                why = recheck.why_not_exactly(each.unit, each.stored)
                 if not why:
                     self._take(recheck, each)
                     transaction.done += 0 if thin else each.weight + 1
@@ -182,12 +183,12 @@ class SessionDeleter(Work):
 
     def _take(self, recheck: Recheck, each: _Prepared) -> None:
         connection = recheck.writer.connection
-        together = {parts.id for parts in each.parts}
-        for parts in each.parts:
+        together = {stored.id for stored in each.stored}
+        for stored in each.stored:
             if self._keeps_rows:
-                empty_session(connection, parts, together)
+                empty_session(connection, stored, together)
             else:
-                delete_session(connection, recheck.layout, parts)
+                delete_session(connection, recheck.layout, stored)
 
     def _too_long(
         self, recheck: Recheck, batch: Sequence[_Prepared], settled: list[Settled]
@@ -208,6 +209,8 @@ class SessionDeleter(Work):
         index = recheck.layout.index
         if not index.known:
             return ""
+        if any(map(is_too_long, each.work.values())):
+            return "a message of it is too long to leave the text index in a short transaction"
         left = each.message_ids[len(each.out_of_index) :]
         try:
             in_slices(
@@ -235,7 +238,9 @@ class SessionDeleter(Work):
         writer = recheck.writer
 
         def take_one_out(message_id: int) -> None:
-            remove_from_index(writer.connection, recheck.layout.index, [message_id], each.cut)
+            remove_from_index(
+                writer.connection, recheck.layout.index, [message_id], each.indexed_up_to_nul
+            )
 
         recheck.check_openers()
         planned = sum(each.work[number] for number in part)
@@ -253,7 +258,7 @@ class SessionDeleter(Work):
     def _index_again(self, recheck: Recheck, each: _Prepared) -> None:
         """Add a session to the text index again, because it stays after all."""
         index = recheck.layout.index
-        reindex(self._pacer, recheck.writer, index, each.parts, set(each.out_of_index))
+        reindex(self._pacer, recheck.writer, index, each.stored, set(each.out_of_index))
         each.out_of_index = []
 
     def _with_retry(self, recheck: Recheck, step: Callable[[], Answer]) -> Answer:
@@ -312,25 +317,25 @@ def _read(
             settled += skip(unit, why)
             continue
         found = [read_session(connection, recheck.layout, each.action.target) for each in unit]
-        prepared.append(_Prepared(unit, [parts for parts in found if parts is not None]))
+        prepared.append(_Prepared(unit, [stored for stored in found if stored is not None]))
     connection.execute("COMMIT")
     return prepared
 
 
 def _kept(each: _Prepared) -> list[TrashedSession]:
     return [
-        TrashedSession(action.number, parts)
-        for action, parts in zip(each.unit, each.parts, strict=True)
+        TrashedSession(action.number, stored)
+        for action, stored in zip(each.unit, each.stored, strict=True)
     ]
 
 
-def _cut(parts: Sequence[StoredSession]) -> IndexedUpToNul:
+def _indexed_up_to_nul(stored: Sequence[StoredSession]) -> IndexedUpToNul:
     """Return the messages of these sessions that the text index holds only in part."""
-    cut: IndexedUpToNul = {}
-    for each in parts:
-        for table, message_ids in each.cut.items():
-            cut.setdefault(table, []).extend(message_ids)
-    return cut
+    up_to_nul: IndexedUpToNul = {}
+    for each in stored:
+        for table, message_ids in each.indexed_up_to_nul.items():
+            up_to_nul.setdefault(table, []).extend(message_ids)
+    return up_to_nul
 
 
 # Runs that were killed, and transactions of which it is not known whether they were committed
@@ -339,7 +344,7 @@ def _cut(parts: Sequence[StoredSession]) -> IndexedUpToNul:
 def what_was_deleted(
     target: Target, actions: Sequence[RecordedAction], trash: RunTrash | None, otherwise: str
 ) -> list[Settled]:
-    """Which of these sessions have been taken: those that are in the trash, and nowhere else.
+    """Return which of these sessions were deleted: they are in the trash, and nowhere else.
 
     Those that stay get back their place in the text index. Raise DatabaseError if the database
     cannot be read or written now.
@@ -376,13 +381,13 @@ def what_was_deleted(
 def _repair_index(target: Target, there: set[str], trash: RunTrash | None) -> None:
     """Only sessions of the newest file can have been in the middle of leaving the index."""
     newest = next(read_sessions(trash, newest_only=True), []) if trash is not None else []
-    suspects = [each.parts for each in newest if each.parts.id in there]
+    suspects = [each.stored for each in newest if each.stored.id in there]
     if not suspects:
         return
 
     def lacking(connection: apsw.Connection) -> list[list[int]]:
         index = probe_search_index(connection, probe_schema(connection))
-        return [not_in_index(connection, index, parts.id) for parts in suspects]
+        return [not_in_index(connection, index, stored.id) for stored in suspects]
 
     found = read_with_retry(target, lacking)
     if any(found):

@@ -64,7 +64,7 @@ def rows_that_may_go(
 
 
 def has_rows_to_finish(target: Target, runs: JournalReader) -> bool:
-    """Whether there are emptied rows that no process can need any more."""
+    """True if there are emptied rows that no process can need any more."""
     rows = runs.kept_rows(_DELETION)
     return any(rows_that_may_go(rows, partial(writes_turns_late, target), target.proc))
 
@@ -187,7 +187,7 @@ class _RowFinisher(Work):
 def what_was_finished(
     target: Target, actions: Sequence[RecordedAction], otherwise: str
 ) -> list[Settled]:
-    """Which of these rows have gone; raise DatabaseError if the database cannot be read now."""
+    """Return which of these rows are gone; raise DatabaseError if the database cannot be read."""
     states = read_states(target, {each.action.target for each in actions})
     settled: list[Settled] = []
     for each in actions:
@@ -201,7 +201,7 @@ def what_was_finished(
 def _finished(
     target: Target, runs: RunJournal, run: Run, actions: Sequence[RecordedAction]
 ) -> list[Settled]:
-    """Which rows a killed run had deleted."""
+    """Return which rows a killed run had deleted."""
     del runs, run
     return what_was_finished(target, actions, KILLED)
 

@@ -24,7 +24,7 @@ from exporter.hermes.schema import probe_schema
 from exporter.pruner.apply.delete_sessions import SessionDeleter, units_of
 from exporter.pruner.apply.emptied import finish_rows
 from exporter.pruner.apply.full_disk import remove_garbage_first
-from exporter.pruner.apply.idle_wal import empty_wal
+from exporter.pruner.apply.idle_wal import empty_wal, wal_size_bytes
 from exporter.pruner.apply.purge import PurgeRemover
 from exporter.pruner.apply.recovery import (
     BY_ACTION,
@@ -165,6 +165,7 @@ class _PruneRun:
         record.actions = noted = self._runs.actions(record.run)
         record.settle([Settled(number, ActionState.DONE) for number in taken])
         began = self._target.monotonic()
+        wal_before = wal_size_bytes(self._target)
         deleter: SessionDeleter | None = None
         try:
             needs_trash = any(each.action.frees is not Frees.NOW for each in actions)
@@ -190,7 +191,7 @@ class _PruneRun:
         empty_wal(self._target)
         return structs.replace(
             outcome,
-            freed=self._freed(),
+            freed=self._freed(max(0, wal_before - wal_size_bytes(self._target))),
             kept_bytes=deleter.kept_bytes if deleter is not None else 0,
             rows_kept=deleted if self._keeps_rows else 0,
             longest_hold_seconds=self._pacer.longest_hold_seconds,
@@ -276,8 +277,10 @@ class _PruneRun:
         with suppress(DatabaseError):
             merge_index(self._pacer, max(_MERGE_SHARE * took_seconds, _LEAST_MERGE_SECONDS))
 
-    def _freed(self) -> dict[Frees, int]:
+    def _freed(self, of_wal: int) -> dict[Frees, int]:
+        """Bytes of what was done by when they come free; `of_wal` is what a killed Hermes left."""
         freed = dict.fromkeys(Frees, 0)
+        freed[Frees.NOW] += of_wal
         for each in self._record.actions:
             if self._record.is_done(each):
                 freed[each.action.frees] += each.action.bytes
@@ -292,7 +295,7 @@ def _why_no_room(target: Target, sessions: Sequence[RecordedAction]) -> str:
 
 
 def _can_hide_rows(target: Target) -> bool:
-    """Whether the schema has `archived`; Hermes up to 0.15 has not."""
+    """True if the schema has `archived`: Hermes from 0.16 on."""
     try:
         return read_with_retry(target, lambda each: probe_schema(each).has("sessions", "archived"))
     except DatabaseError:

@@ -1,8 +1,8 @@
-"""Restoring the past of a session that Hermes has gone on with, in short transactions.
+"""Restore the past of a session that Hermes has gone on with, in short transactions.
 
-The newest of the old messages come first: at any moment a reader sees the last part of the
-conversation without a gap. Hermes may write in between. Then what is missing is planned anew; what
-was put in already is recognised, also by another process after this one was killed.
+The newest of the old messages come first, so a reader always sees the last part of the conversation
+without a gap. If Hermes writes in between, the rest is planned anew. Messages that are restored
+already are recognised, also by another process after this one was killed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from exporter.writing.session_merge import (
 from exporter.writing.stored_session import RestoreError, SessionTables, StoredSession
 
 _PLANS_MAX: Final = 200
-"""Each time that Hermes writes to the session the rest is planned anew."""
+"""The rest is planned anew each time that Hermes writes to the session."""
 
 
 class _ChangedError(Exception):
@@ -46,22 +46,22 @@ class SessionMerger:
         self._pacer = pacer
 
     def merge(
-        self, writer: Writer, layout: SessionTables, parts: StoredSession, coming: Container[str]
+        self, writer: Writer, layout: SessionTables, stored: StoredSession, coming: Container[str]
     ) -> str:
-        """Give a session all that it lacks; return what is different from how it was, or ''.
+        """Restore what a session lacks; return a note of what differs from before, or ''.
 
-        Raise Misfit if that cannot be done now; what was done by then stays, and is no harm.
+        Raise RestoreError if that cannot be done now; what was done by then stays, and is no harm.
         """
         for _ in range(_PLANS_MAX):
             try:
-                return _Merge(self, writer, layout, parts, coming).run()
+                return _Merge(self, writer, layout, stored, coming).run()
             except _ChangedError:
                 self._pacer.target.sleep(self._pacer.target.pause_seconds)
         raise RestoreError("Hermes writes to it all the time; try again later")
 
     @contextmanager
     def transaction(self, writer: Writer, layout: SessionTables, weight: int) -> Iterator[None]:
-        """One short transaction of so much work; the text index is kept without its triggers."""
+        """Run one short transaction without the triggers of the text index; the caller keeps it."""
         writer.new_openers()  # raises if a process has lost its locks; a new opener does no harm
         quiet = without_triggers(writer) if layout.index.known else nullcontext()
         try:
@@ -73,7 +73,7 @@ class SessionMerger:
             raise
 
     def newest(self, messages: TableRows) -> TableRows:
-        """As many of the newest as fit into one transaction, in the order of their ids."""
+        """Return as many of the newest as fit into one transaction, in the order of their ids."""
         work = list(weights(messages).values())
         count = self._pacer.size.fitting(work[::-1])
         return TableRows(messages.columns, messages.rows[len(work) - count :])
@@ -87,15 +87,15 @@ class _Merge:
         owner: SessionMerger,
         writer: Writer,
         layout: SessionTables,
-        parts: StoredSession,
+        stored: StoredSession,
         coming: Container[str],
     ) -> None:
         self._owner = owner
         self._writer = writer
         self._layout = layout
-        self._parts = parts
+        self._parts = stored
         self._coming = coming
-        self._shape: MessagesStamp = ()
+        self._stamp: MessagesStamp = ()
         self._note = ""
 
     def run(self) -> str:
@@ -127,40 +127,40 @@ class _Merge:
         connection = self._writer.connection
         connection.execute("BEGIN")
         try:
-            self._shape = messages_stamp(connection, self._layout, self._parts.id)
+            self._stamp = messages_stamp(connection, self._layout, self._parts.id)
             return plan_for(connection, self._layout, self._parts, reserved)
         finally:
             connection.execute("COMMIT")
 
     def _put(self, plan: MergePlan, batch: TableRows, *, with_row: bool) -> None:
-        connection, layout, parts = self._writer.connection, self._layout, self._parts
-        cut = _renumbered_cut(parts, plan)
-        note, shape = "", self._shape
+        connection, layout, stored = self._writer.connection, self._layout, self._parts
+        up_to_nul = _renumbered(stored, plan)
+        note, stamp = "", self._stamp
         with self._owner.transaction(self._writer, layout, 1 + sum(weights(batch).values())):
             self._refuse_if_changed()
             if with_row:
-                note = merge_row(connection, layout, parts, plan, self._coming)
-            put_messages(connection, layout, batch, cut)
-            shape = messages_stamp(connection, layout, parts.id)
-        self._shape, self._note = shape, note or self._note
+                note = merge_row(connection, layout, stored, plan, self._coming)
+            put_messages(connection, layout, batch, up_to_nul)
+            stamp = messages_stamp(connection, layout, stored.id)
+        self._stamp, self._note = stamp, note or self._note
 
     def _refuse_if_changed(self) -> None:
-        if messages_stamp(self._writer.connection, self._layout, self._parts.id) != self._shape:
+        if messages_stamp(self._writer.connection, self._layout, self._parts.id) != self._stamp:
             raise _ChangedError
 
     def _make_room(self, count: int) -> int:
-        """Reserve so many ids and move the present messages to the last of them; the first."""
+        """Reserve `count` ids; move the present messages to the last of them; return the first."""
         connection, layout = self._writer.connection, self._layout
         with self._owner.transaction(self._writer, layout, 1):
             self._refuse_if_changed()
             first = reserve_numbers(connection, count)
         left = read_messages(connection, layout, self._parts.id)
-        cut = find_indexed_up_to_nul(connection, layout.index, left)
+        up_to_nul = find_indexed_up_to_nul(connection, layout.index, left)
         last, attempts = first + count, 0
         while left.rows:
             batch = self._owner.newest(left)
             try:
-                self._move(batch, last, cut)
+                self._move(batch, last, up_to_nul)
             except apsw.InterruptError as error:
                 attempts += 1
                 if attempts == ATTEMPTS:
@@ -173,19 +173,24 @@ class _Merge:
             attempts = 0
         return first
 
-    def _move(self, batch: TableRows, last: int, cut: IndexedUpToNul) -> None:
+    def _move(self, batch: TableRows, last: int, up_to_nul: IndexedUpToNul) -> None:
         connection, layout = self._writer.connection, self._layout
-        shape = self._shape
+        stamp = self._stamp
         with self._owner.transaction(self._writer, layout, 2 * sum(weights(batch).values())):
             self._refuse_if_changed()
             for place, row in enumerate(batch.rows):
                 number = last - len(batch.rows) + place
-                move_message(connection, layout.index, TableRows(batch.columns, [row]), number, cut)
-            shape = messages_stamp(connection, layout, self._parts.id)
-        self._shape = shape
+                move_message(
+                    connection, layout.index, TableRows(batch.columns, [row]), number, up_to_nul
+                )
+            stamp = messages_stamp(connection, layout, self._parts.id)
+        self._stamp = stamp
 
 
-def _renumbered_cut(parts: StoredSession, plan: MergePlan) -> IndexedUpToNul:
-    """Which of the missing messages the text index held only in part, by the ids they get."""
+def _renumbered(stored: StoredSession, plan: MergePlan) -> IndexedUpToNul:
+    """Return which of the missing messages the text index held only in part, by their new ids."""
     new = dict(zip(plan.old_ids, plan.missing.column("id"), strict=True))
-    return {table: [new[n] for n in numbers if n in new] for table, numbers in parts.cut.items()}
+    return {
+        table: [new[n] for n in numbers if n in new]
+        for table, numbers in stored.indexed_up_to_nul.items()
+    }

@@ -1,11 +1,13 @@
-"""Healing prunes: a pruned session that Hermes goes on with gets its past back by itself.
+"""Healing prunes: a pruned session that Hermes goes on with gets its past back.
 
-A process that had the session in memory went on with it, or a client came back to its id. Hermes
-has written to the emptied row, or made the row again with only what is new. As long as the past is
-in the trash it is merged in, in every mode: the journal says that we took it. Only a turn that
-began before the merge has missed it. What was pruned together comes back together: a conversation
-of several sessions, or a session with its delegates. Emptied rows that no process can need any more
-go at the same time, see `exporter.pruner.apply.emptied`.
+A process that had the session in memory went on with it, or a client came back to its id. So Hermes
+wrote to the emptied row, or made a new row that has only what is new.
+
+- While the past is in the trash it is merged into the session. This happens in every mode: the
+  journal says that we took the past. Only a turn that began before the merge has missed it.
+- What was pruned together comes back together: a conversation of several sessions, or a session
+  with its delegates.
+- Emptied rows that no process can need any more are deleted; see `exporter.pruner.apply.emptied`.
 """
 
 from __future__ import annotations
@@ -37,15 +39,15 @@ class HealedPrunes(Struct, frozen=True):
     left: tuple[Skipped, ...] = ()
     """These do not yet."""
     finished: int = 0
-    """So many rows of emptied sessions were no longer needed, and are gone."""
+    """Rows of emptied sessions that were no longer needed, and are deleted."""
 
 
 def heal_reborn(target: Target, *, besides: str = "") -> HealedPrunes:
-    """Give sessions that exist again their past; in a process of the home's owner.
+    """Give sessions that exist again their past.
 
-    It has no connection to the database. What the run `besides` took is left alone. Raise
-    RunBusyError if a run is under way, and RunError or DatabaseError if journal or database cannot
-    be used: then they are found again the next time.
+    Call it in a process of the home's owner that has no connection to the database. What the run
+    `besides` took is left alone. Raise RunBusyError if a run is in progress, RunError or
+    DatabaseError if journal or database cannot be used: then the next healing finds them again.
     """
     with journal_of(target.home, target.owner, target.clock) as journal:
         if journal is None or not _has_work(target, journal):
@@ -64,7 +66,7 @@ def _has_work(target: Target, journal: RunJournal) -> bool:
 
 def _heal(target: Target, runs: RunJournal, besides: str) -> HealedPrunes:
     reborn = find_reborn(target, runs.targets_in_trash(_DELETION))
-    # A session may have been pruned twice: the newer past goes in front of the present first.
+    # A session may have been pruned twice. Its newer past must be in place before the older one.
     by_run: dict[str, None] = {
         each.run: None
         for each in runs.done_actions(_DELETION)
@@ -72,7 +74,9 @@ def _heal(target: Target, runs: RunJournal, besides: str) -> HealedPrunes:
     }
     healed: list[str] = []
     left: list[Skipped] = []
-    for run in by_run:  # the newest first; ids of runs of one second say nothing
+    for (
+        run
+    ) in by_run:  # newest first, as the journal lists them; ids of one second are not in order
         relatives = _pruned_together(runs.actions(run), reborn)
         with trash_of(runs.folder, run) as trash:
             if trash is None:
@@ -93,7 +97,7 @@ def _heal(target: Target, runs: RunJournal, besides: str) -> HealedPrunes:
 
 
 def _pruned_together(actions: Sequence[RecordedAction], sessions: set[str]) -> set[str]:
-    """The other sessions of the groups that these are in."""
+    """Return the other sessions of their groups."""
     deletions = [each for each in actions if each.action.kind == _DELETION]
     groups = {_group(each) for each in deletions if each.action.target in sessions} - {0}
     return {each.action.target for each in deletions if _group(each) in groups} - sessions

@@ -60,17 +60,17 @@ class DeletedByThisRun:
         self._ids: set[str] = set()
         self._children: Counter[Any] = Counter()
 
-    def add(self, parts: StoredSession) -> None:
-        self._ids.add(parts.id)
+    def add(self, stored: StoredSession) -> None:
+        self._ids.add(stored.id)
         if self._rows_stay:
             return  # its row still names its parent
-        self._children[parts.tables[SESSIONS].named(0).get("parent_session_id")] += 1
+        self._children[stored.tables[SESSIONS].named(0).get("parent_session_id")] += 1
 
     def __contains__(self, session_id: object) -> bool:
         return session_id in self._ids
 
     def children_of(self, session_id: str) -> int:
-        """How many of its children are gone."""
+        """Return how many of its children this run deleted."""
         return self._children[session_id]
 
 
@@ -157,13 +157,13 @@ class Recheck:
         return ""
 
     def why_not_exactly(
-        self, unit: Sequence[RecordedAction], parts: Sequence[StoredSession]
+        self, unit: Sequence[RecordedAction], stored: Sequence[StoredSession]
     ) -> str:
         """Return the same, and check that every row is as it is in the trash."""
         why = self.why_not(unit)
         if why or not self._changed:
             return why
-        for each in parts:
+        for each in stored:
             found = read_session(self.writer.connection, self.layout, each.id, look_at_index=False)
             if not same_session(each, found, self._gone):
                 return "it has been written to since it was put into the trash"

@@ -36,7 +36,7 @@ _SESSION: Final = Act.DELETE_SESSION.value
 
 
 def note_purged(runs: RunJournal, run: str) -> None:
-    """What a run has purged cannot be undone any more, unless rows of it had to stay."""
+    """Note that what a run purged cannot be undone any more, unless rows of it had to stay."""
     for each in runs.actions(run):
         if each.action.kind == Act.PURGE_TRASH.value and each.state is ActionState.DONE:
             with trash_of(runs.folder, each.action.target) as left:
@@ -60,13 +60,13 @@ def restore(remover: Remover, original: RecordedAction, trash: RunTrash | None) 
 
 
 def session_of(action: RecordedAction) -> str | None:
-    """The session that a file belongs to."""
+    """Return the session that a file belongs to."""
     session = action.action.expected.get("session")
     return session if isinstance(session, str) else None
 
 
 def taken_sessions(runs: RunJournal, run: str) -> list[RecordedAction]:
-    """The actions by which a run took sessions that were not restored since."""
+    """Return the actions by which a run took sessions that are not restored yet."""
     return [
         each for each in runs.actions(run) if is_session(each) and each.state is ActionState.DONE
     ]
@@ -170,7 +170,7 @@ def _settled(
 
 
 def _reversals(actions: Sequence[RecordedAction]) -> Mapping[str, Mapping[int, RecordedAction]]:
-    """The actions of an undo by the run and the number of the action that each takes back."""
+    """Return the actions of an undo, by run and number of the action that each takes back."""
     found: dict[str, dict[int, RecordedAction]] = {}
     for each in actions:
         reversal = each.reverses

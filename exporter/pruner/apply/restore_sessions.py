@@ -90,7 +90,7 @@ class SessionRestorer(Work):
             self._coming = {each.action.target for each in waiting}
         # In reverse: what was deleted last comes back first, parents before children.
         found = [
-            (self._waiting.pop(kept.number), kept.parts)
+            (self._waiting.pop(kept.number), kept.stored)
             for kept in reversed(file)
             if kept.number in self._waiting
         ]
@@ -116,7 +116,7 @@ class SessionRestorer(Work):
                     action.action.target for action, _ in waiting[: len(some)]
                 )
                 waiting = waiting[len(some) :]
-            ahead = [parts for _, parts in waiting if parts.id in self._begun]
+            ahead = [stored for _, stored in waiting if stored.id in self._begun]
             self._take_strays(writer, layout.index, ahead)
 
     def _restore_some(
@@ -125,16 +125,16 @@ class SessionRestorer(Work):
         layout: SessionTables,
         waiting: Sequence[tuple[RecordedAction, StoredSession]],
     ) -> list[Settled]:
-        """The first of these, in one transaction; what became of those that were dealt with."""
+        """Restore the first of these in one transaction; return what became of them."""
         coming = self._coming
         if needs_merge(writer.connection, waiting[0][1]):
             return [self._merge(writer, layout, *waiting[0], coming)]
         size = self._rows_size if layout.index.known else self._pacer.size
-        work = [self._weight(parts) for _, parts in waiting[:_LOOKED_AT]]
-        action, parts = waiting[0]
+        work = [self._weight(stored) for _, stored in waiting[:_LOOKED_AT]]
+        action, stored = waiting[0]
         alone = self._attempts[action.number] >= ALONE_AFTER
         batch = waiting[: 1 if alone else size.fitting(work)]
-        fresh = [not needs_merge(writer.connection, parts) for _, parts in batch]
+        fresh = [not needs_merge(writer.connection, stored) for _, stored in batch]
         batch = batch[: fresh.index(False) if False in fresh else None]
         try:
             if layout.index.known:
@@ -147,9 +147,9 @@ class SessionRestorer(Work):
             self._target.sleep(self._attempts[action.number] * self._target.pause_seconds)
             if len(batch) > 1 or self._attempts[action.number] < ATTEMPTS:
                 return []
-            count = len(parts.messages.rows)
+            count = len(stored.messages.rows)
             why = f"its {count} messages cannot be put back in one short transaction"
-            self._take_strays(writer, layout.index, [parts])
+            self._take_strays(writer, layout.index, [stored])
             return skip([action], why)
 
     def _merge(
@@ -157,20 +157,20 @@ class SessionRestorer(Work):
         writer: Writer,
         layout: SessionTables,
         action: RecordedAction,
-        parts: StoredSession,
+        stored: StoredSession,
         coming: set[str],
     ) -> Settled:
         try:
-            note = self._merging.merge(writer, layout, parts, coming)
+            note = self._merging.merge(writer, layout, stored, coming)
         except RestoreError as reason:
             return Settled(action.number, ActionState.SKIPPED, str(reason))
         return Settled(action.number, ActionState.DONE, note)
 
-    def _weight(self, parts: StoredSession) -> int:
+    def _weight(self, stored: StoredSession) -> int:
         """Return how much work the text index is; computed once."""
-        if parts.id not in self._weights:
-            self._weights[parts.id] = sum(weights(parts.messages).values())
-        return self._weights[parts.id]
+        if stored.id not in self._weights:
+            self._weights[stored.id] = sum(weights(stored.messages).values())
+        return self._weights[stored.id]
 
     def _restore_indexed(
         self,
@@ -180,20 +180,20 @@ class SessionRestorer(Work):
         coming: set[str],
     ) -> list[Settled]:
         new = [
-            parts
-            for _, parts in batch
-            if parts.id not in self._indexed and not exists(writer.connection, parts.id)
+            stored
+            for _, stored in batch
+            if stored.id not in self._indexed and not exists(writer.connection, stored.id)
         ]
-        self._begun |= {parts.id for parts in new}
-        self._take_numbers(writer, [number for parts in new for number in parts.message_ids()])
+        self._begun |= {stored.id for stored in new}
+        self._take_numbers(writer, [number for stored in new for number in stored.message_ids()])
         reindex(self._pacer, writer, layout.index, new)
-        self._indexed |= {parts.id for parts in new}
+        self._indexed |= {stored.id for stored in new}
         # The text index already has the messages, so the triggers must not add them again.
         with without_triggers(writer):
             settled = self._restore(writer, layout, batch, coming, self._rows_size)
         done = {each.number for each in settled if each.state is ActionState.DONE}
         dealt = batch[: len(settled) or 1]
-        left = [parts for action, parts in dealt if action.number not in done]
+        left = [stored for action, stored in dealt if action.number not in done]
         self._take_strays(writer, layout.index, left)
         return settled
 
@@ -213,42 +213,44 @@ class SessionRestorer(Work):
         size: BatchSize,
     ) -> list[Settled]:
         settled: list[Settled] = []
-        planned = sum(1 + self._weight(parts) for _, parts in batch)
+        planned = sum(1 + self._weight(stored) for _, stored in batch)
         writer.new_openers()  # raises if a process has lost its locks; a new opener does no harm
         with self._pacer.transaction(writer, planned, size) as transaction:
-            for action, parts in batch:
+            for action, stored in batch:
                 if settled and transaction.is_due:
                     break
-                if needs_merge(writer.connection, parts):
+                if needs_merge(writer.connection, stored):
                     break  # Hermes has started it again since
-                settled.append(_restored(writer, layout, action, parts, coming))
-                transaction.done += 1 + self._weight(parts)
+                settled.append(_restored(writer, layout, action, stored, coming))
+                transaction.done += 1 + self._weight(stored)
         return settled
 
     def _take_strays(
         self, writer: Writer, index: SearchIndex, sessions: Sequence[StoredSession]
     ) -> None:
         """Remove what the text index has of these messages, possibly only a part."""
-        for parts in sessions:
-            self._indexed.discard(parts.id)
-            remove_orphans(self._pacer, writer, index, parts, parts.message_ids())
+        for stored in sessions:
+            self._indexed.discard(stored.id)
+            remove_orphans(self._pacer, writer, index, stored, stored.message_ids())
 
 
 def _restored(
     writer: Writer,
     layout: SessionTables,
     action: RecordedAction,
-    parts: StoredSession,
+    stored: StoredSession,
     coming: set[str],
 ) -> Settled:
     try:
-        note = restore_session(writer.connection, layout, parts, coming)
+        note = restore_session(writer.connection, layout, stored, coming)
     except RestoreError as reason:
         return Settled(action.number, ActionState.SKIPPED, str(reason))
     if layout.index.known:
         # Hermes may have rebuilt the index since they were added.
-        lost = not_in_index(writer.connection, layout.index, parts.id)
-        add_to_index(writer.connection, layout.index, parts.messages, lost, parts.cut)
+        lost = not_in_index(writer.connection, layout.index, stored.id)
+        add_to_index(
+            writer.connection, layout.index, stored.messages, lost, stored.indexed_up_to_nul
+        )
     return Settled(action.number, ActionState.DONE, note)
 
 
@@ -264,15 +266,15 @@ def remove_orphans(
     pacer: Pacer,
     writer: Writer,
     index: SearchIndex,
-    parts: StoredSession,
+    stored: StoredSession,
     message_ids: Sequence[int],
 ) -> None:
     """Remove messages from the text index that have no rows."""
 
     def take(message_id: int) -> None:
-        remove_orphan_entries(writer.connection, index, [message_id], parts.cut)
+        remove_orphan_entries(writer.connection, index, [message_id], stored.indexed_up_to_nul)
 
-    change_index(pacer, writer, index, weights(parts.messages), message_ids, take)
+    change_index(pacer, writer, index, weights(stored.messages), message_ids, take)
 
 
 # Undos that were killed, and transactions of which it is not known whether they were committed
@@ -281,7 +283,7 @@ def remove_orphans(
 def what_was_restored(
     target: Target, actions: Sequence[RecordedAction], trash: RunTrash | None, otherwise: str
 ) -> list[Settled]:
-    """Which of these sessions are back; what is left in the index without its rows goes.
+    """Return which of these sessions are restored; remove index entries that have no row.
 
     One that is there only in part, or that Hermes has begun anew, is not: it is merged the next
     time. Raise DatabaseError if the database cannot be read or written now.
@@ -321,8 +323,8 @@ def _in_trash(trash: RunTrash | None, targets: set[str]) -> dict[str, StoredSess
     found: dict[str, StoredSession] = {}
     for file in read_sessions(trash):
         for kept in file:
-            if kept.parts.id in targets:
-                found.setdefault(kept.parts.id, kept.parts)
+            if kept.stored.id in targets:
+                found.setdefault(kept.stored.id, kept.stored)
     return found
 
 
@@ -332,11 +334,11 @@ def _clear_index(target: Target, suspects: Sequence[StoredSession]) -> None:
 
     def strays(connection: apsw.Connection) -> list[list[int]]:
         index = probe_search_index(connection, probe_schema(connection))
-        return [find_orphan_entries(connection, index, parts.message_ids()) for parts in suspects]
+        return [find_orphan_entries(connection, index, stored.message_ids()) for stored in suspects]
 
     found = read_with_retry(target, strays)
     if any(found):
         with target.writing() as writer:
             index, pacer = probe_session_tables(writer.connection).index, Pacer(target)
-            for parts, message_ids in zip(suspects, found, strict=True):
-                remove_orphans(pacer, writer, index, parts, message_ids)
+            for stored, message_ids in zip(suspects, found, strict=True):
+                remove_orphans(pacer, writer, index, stored, message_ids)

@@ -35,7 +35,7 @@ class TrashedSession(Struct, frozen=True, array_like=True):
     """A session in the trash, with the number of the action that took it."""
 
     number: int
-    parts: StoredSession
+    stored: StoredSession
 
 
 def write_sessions(trash: RunTrash, sessions: Sequence[TrashedSession]) -> int:
@@ -44,7 +44,7 @@ def write_sessions(trash: RunTrash, sessions: Sequence[TrashedSession]) -> int:
     Raise OSError if this fails: then nothing may be deleted.
     """
     name = f"sessions-{_last(trash) + 1:06}"
-    exported = b"".join(export_line(each.parts) for each in sessions)
+    exported = b"".join(export_line(each.stored) for each in sessions)
     size = _write(trash, f"{name}.jsonl.gz", _packed(exported))
     rows = b"".join(_packed(msgspec.msgpack.encode([each])) for each in sessions)
     size += _write(trash, f"{name}.rows.gz", rows)
@@ -105,19 +105,19 @@ class Overview(Struct, frozen=True):
 
 
 def overview(trash: RunTrash) -> Overview:
-    """Which sessions can be read, and what is damaged."""
+    """Return which sessions can be read, and what is damaged."""
     sessions: dict[int, tuple[object, int | None]] = {}
     damage = ""
     for file in _kept_files(trash):
         damage = damage or file.damage
         for kept in file.sessions:
-            message = next(iter(kept.parts.message_ids()), None)
-            sessions.setdefault(kept.number, (kept.parts.began_at, message))
+            message = next(iter(kept.stored.message_ids()), None)
+            sessions.setdefault(kept.number, (kept.stored.began_at, message))
     return Overview(sessions, damage)
 
 
 def why_missing(trash: RunTrash) -> str:
-    """Why a session that this run took cannot be found in its trash."""
+    """Return why a session that this run took is not in its trash."""
     damage = overview(trash).damage
     return f"its rows are damaged: {damage}" if damage else "it is not in the trash"
 

@@ -51,7 +51,7 @@ from exporter.runs.models import RecordedAction
 from exporter.runs.remove_tree import remove_tree
 from exporter.runs.trash import RunTrash, name_in_trash
 
-_RECORD: Final = "about.json"
+RECORD: Final = "about.json"
 _BUNDLE: Final = "snapshots.bundle"
 _SCRATCH: Final = "scratch"
 _PART: Final = b".part"
@@ -251,7 +251,7 @@ class ProjectRemover:
                 about = _ProjectRecord(
                     action.action.target, tip, self._ref_time(action.action.target)
                 )
-                _write(folder, _RECORD, msgspec.json.encode(about))
+                _write(folder, RECORD, msgspec.json.encode(about))
                 if tip is not None:
                     self._bundle(action.action.target, tip, folder, place)
                 os.fsync(folder)
@@ -412,7 +412,7 @@ def _read_about(trash: RunTrash, kept: bytes) -> _ProjectRecord | None:
     """Return the record of a project in the trash; None if it is not there."""
     if not exists_in(trash.descriptor, kept):
         return None
-    path = os.path.join(trash.path, os.fsdecode(kept), _RECORD)
+    path = os.path.join(trash.path, os.fsdecode(kept), RECORD)
     try:
         return msgspec.json.decode(read_small(path, _ABOUT_BYTES) or b"", type=_ProjectRecord)
     except (HomeError, ValueError, msgspec.MsgspecError) as error:

@@ -103,7 +103,7 @@ class RunRestorer:
 
     @property
     def has_begun(self) -> bool:
-        """Whether the journal has it: from then on something may have been restored."""
+        """True if the journal lists this undo: from then on something may be restored."""
         return self._record.run != ""
 
     def restore(self, trash: RunTrash) -> Outcome:
@@ -150,7 +150,7 @@ class RunRestorer:
         return why_no_room(needed, free_bytes_in(self._target.home), f"undo of {self._run}")
 
     def _restoring(self, taken: RecordedAction) -> RecordedAction:
-        """The action that takes back an action of a prune."""
+        """Return the action that takes back an action of a prune."""
         is_relative = taken.action.target in self._relatives
         return RecordedAction(
             Action(
@@ -213,7 +213,7 @@ def _unused_bytes(target: Target) -> int:
 
 
 def _not_known(actions: Sequence[RecordedAction]) -> tuple[Skipped, ...]:
-    """What this run may have taken, and an undo can do nothing about."""
+    """Return what this run may have taken and an undo cannot restore."""
     unknown = [
         Skipped(each.action.target, f"not known whether it was taken: {each.why}")
         for each in actions

@@ -12,8 +12,6 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from msgspec import Struct
-
 from exporter.errors import HomeError
 from exporter.evidence.models import HomeEvidence
 from exporter.evidence.openers import KnownOpeners
@@ -24,6 +22,7 @@ from exporter.hermes.paths import STORE
 from exporter.hermes.sqlite_locks import probe_shm
 from exporter.pruner.apply.git_activity import is_fresh_lock, is_lock, refuse_if_git_works_in
 from exporter.pruner.apply.home_folder import HomeFolder, MissingError, SkipError
+from exporter.pruner.requests import UpkeepDone, UpkeepRequest
 from exporter.runs.folder import RunError, run_folder, run_lock
 from exporter.runs.remove_tree import measure_tree
 from exporter.snapshot import LockAnswer
@@ -32,49 +31,24 @@ from exporter.writing.vacuum import FreeBytes, free_bytes_in, vacuum
 _LOCK_FOLDERS: Final = ("", "indexes", "refs", "refs/hermes", "refs/heads", "objects/pack")
 
 
-class UpkeepResult(Struct, frozen=True):
-    """The result of one kind of upkeep."""
-
-    work: str
-    why: str = ""
-    """Why it was not done; empty if it was."""
-    before_bytes: int = 0
-    after_bytes: int = 0
-    seconds: float = 0.0
-
-    @property
-    def freed_bytes(self) -> int:
-        return max(0, self.before_bytes - self.after_bytes)
-
-
-class UpkeepOrder(Struct, frozen=True):
-    """The request to a worker that runs as the home's owner and has no connection to it."""
-
-    home: str
-    owner: int
-    openers: KnownOpeners
-    quiet: bool
-    """True if `is_quiet` holds for a survey made just now."""
-    vacuum: bool = False
-    gc: bool = False
-
-
-def run_upkeep(order: UpkeepOrder) -> tuple[UpkeepResult, ...]:
+def run_upkeep(request: UpkeepRequest) -> list[UpkeepDone]:
     """Do what is asked, under the home's run lock; raise RunBusyError if a run is under way."""
-    done: list[UpkeepResult] = []
-    if not (order.vacuum or order.gc):
-        return ()
-    with run_folder(order.home, order.owner, create=True) as folder:
+    done: list[UpkeepDone] = []
+    if not (request.vacuum or request.gc):
+        return []
+    with run_folder(request.home, request.owner, create=True) as folder:
         if folder is None:
-            raise RunError(f"{order.home} has no folder for runs; nothing was done")
+            raise RunError(f"{request.home} has no folder for runs; nothing was done")
         with run_lock(folder, "upkeep"):
-            if order.vacuum:
+            if request.vacuum:
                 done.append(
-                    vacuum_database(order.home, order.owner, order.openers, quiet=order.quiet)
+                    vacuum_database(
+                        request.home, request.owner, request.openers, quiet=request.quiet
+                    )
                 )
-            if order.gc:
-                done.append(collect_garbage(order.home, order.owner, quiet=order.quiet))
-    return tuple(done)
+            if request.gc:
+                done.append(collect_garbage(request.home, request.owner, quiet=request.quiet))
+    return done
 
 
 def is_quiet(evidence: HomeEvidence) -> bool:
@@ -91,7 +65,7 @@ def vacuum_database(
     free_bytes: FreeBytes = free_bytes_in,
     proc: str = "/proc",
     monotonic: Callable[[], float] = time.monotonic,
-) -> UpkeepResult:
+) -> UpkeepDone:
     """Give the pages that deletions left unused back to the filesystem, if no process has it open.
 
     `quiet` is the caller's evidence, by `is_quiet` of a survey made just now.
@@ -100,7 +74,7 @@ def vacuum_database(
     path = database_path(home)
     why = _not_quiet(path, owner, openers, quiet=quiet)
     if why:
-        return UpkeepResult("vacuum", why)
+        return UpkeepDone("vacuum", why)
     try:
         figures = vacuum(
             path,
@@ -112,8 +86,8 @@ def vacuum_database(
             monotonic=monotonic,
         )
     except HomeError as error:
-        return UpkeepResult("vacuum", str(error))
-    return UpkeepResult("vacuum", "", figures.before_bytes, figures.after_bytes, figures.seconds)
+        return UpkeepDone("vacuum", str(error)[:300])
+    return UpkeepDone("vacuum", "", figures.before_bytes, figures.after_bytes)
 
 
 def collect_garbage(
@@ -124,15 +98,13 @@ def collect_garbage(
     free_bytes: FreeBytes = free_bytes_in,
     proc: str = "/proc",
     clock: Callable[[], float] = time.time,
-    monotonic: Callable[[], float] = time.monotonic,
-) -> UpkeepResult:
+) -> UpkeepDone:
     """Run `git gc`: delete what no snapshot has used for an hour, if no process uses the store."""
     if not quiet:
-        return UpkeepResult("gc", "the home is in use, or this is not known")
+        return UpkeepDone("gc", "the home is in use, or this is not known")
     if os.geteuid() != owner:
-        return UpkeepResult("gc", "git runs only as the home's owner")
+        return UpkeepDone("gc", "git runs only as the home's owner")
     store = os.path.join(home, os.fsdecode(STORE))
-    began = monotonic()
     try:
         with HomeFolder(home, owner).folder(STORE) as folder:
             _refuse_locks(folder, clock())
@@ -145,12 +117,12 @@ def collect_garbage(
             git_store.collect_garbage(store)
             after = measure_tree(folder, b".")
     except MissingError:
-        return UpkeepResult("gc", "there is no checkpoint store")
+        return UpkeepDone("gc", "there is no checkpoint store")
     except (SkipError, HomeError) as reason:
-        return UpkeepResult("gc", str(reason))
+        return UpkeepDone("gc", str(reason)[:300])
     except OSError as error:
-        return UpkeepResult("gc", f"cannot work in {store}: {error.strerror}")
-    return UpkeepResult("gc", "", before, after, monotonic() - began)
+        return UpkeepDone("gc", f"cannot work in {store}: {error.strerror}")
+    return UpkeepDone("gc", "", before, after)
 
 
 def is_open_elsewhere(path: str, proc: str = "/proc") -> bool:

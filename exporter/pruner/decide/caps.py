@@ -1,13 +1,14 @@
 """`prune.caps`: what automatic runs take from a home in 24 hours at most.
 
-What is above follows when the 24 hours are over, so a backlog drains by itself. What was taken is
-read from the run journal, so a restart of the agent does not begin a new day.
+What is above follows when the 24 hours are over, so a backlog drains by itself. An item that alone
+is above them, such as the archive of all old checkpoints, goes too: one in 24 hours. What was taken
+is read from the run journal, so a restart of the agent does not begin a new day.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -47,49 +48,44 @@ def within_caps(
     """Take groups in their order while the caps of these 24 hours allow it.
 
     A group that does not fit now but would fit tomorrow keeps its place: nothing smaller passes
-    it, or there would never be room for it. A group that is larger than a whole day's caps waits
-    for a person, and the others pass it.
+    it, or there would never be room for it. A group that is larger than a whole day's caps goes if
+    none has exceeded them in these 24 hours.
     """
     allowance = _Allowance(inventory, caps)
     fresh = _Allowance(inventory, caps, taken=TakenRecently())
     chosen: list[ItemGroup] = []
     waiting: list[ItemGroup] = []
-    too_large: list[ItemGroup] = []
     closed: set[str] = set()
     for group in groups:
         items = _counted(group, emergency=emergency)
         if not items:
             chosen.append(group)
             continue
-        if fresh.exceeded_by(items):
-            too_large.append(group)
-            continue
-        exceeded = allowance.exceeded_by(items)
+        never_fits = bool(fresh.exceeded_by(items))
+        exceeded = allowance.exceeded(items) if never_fits else allowance.exceeded_by(items)
         if exceeded or not closed.isdisjoint(_limits_on(items)):
             closed |= exceeded
             waiting.append(group)
             continue
         allowance.take(items)
         chosen.append(group)
-    capped = _capped(waiting, too_large, closed, inventory) if waiting or too_large else None
-    return CappedChoice(chosen, waiting + too_large, capped)
+    capped = _capped(waiting, closed, inventory) if waiting else None
+    return CappedChoice(chosen, waiting, capped)
 
 
 def _capped(
     waiting: Sequence[ItemGroup],
-    too_large: Sequence[ItemGroup],
     closed: Iterable[str],
     inventory: Inventory,
 ) -> Capped:
-    items = [item for group in (*waiting, *too_large) for item in group.items]
+    items = [item for group in waiting for item in group.items]
     first = inventory.taken_recently.first_at
     began = inventory.taken_at if first is None else min(first, inventory.taken_at)
     return Capped(
         items=len(items),
         bytes=sum(item.bytes for item in items),
-        too_large=sum(len(group.items) for group in too_large),
         caps=sorted({"share" if each in set(Store) else str(each) for each in closed}),
-        more_at=began + WINDOW_SECONDS if waiting else None,
+        more_at=began + WINDOW_SECONDS,
     )
 
 
@@ -123,12 +119,20 @@ class _Allowance:
 
     def exceeded_by(self, items: Sequence[Item]) -> set[str]:
         """Return the limits that would be exceeded with these items."""
+        more = amounts_of(items)
+        return self._exceeded(len(items), sum(item.bytes for item in items), more)
+
+    def exceeded(self, items: Sequence[Item]) -> set[str]:
+        """Return the limits on these items that are exceeded without them."""
+        return self._exceeded(0, 0, dict.fromkeys(amounts_of(items), Amount()))
+
+    def _exceeded(self, items: int, size: int, amounts: Mapping[Store, Amount]) -> set[str]:
         found: set[str] = set()
-        if self._items + len(items) > self._caps.items:
+        if self._items + items > self._caps.items:
             found.add(_Cap.ITEMS)
-        if self._bytes + sum(item.bytes for item in items) > self._caps.bytes:
+        if self._bytes + size > self._caps.bytes:
             found.add(_Cap.BYTES)
-        for store, more in amounts_of(items).items():
+        for store, more in amounts.items():
             total = self._stores.get(store, Amount()).plus(more)
             if total.items > FEW and total.amount > self._caps.share * self._wholes[store]:
                 found.add(store)

@@ -40,12 +40,10 @@ class InventorySession(Struct, frozen=True, gc=False):
     id: str
     source: str
     is_open: bool
-    started_at: float
     last_activity_at: float
     """The newest of all its clocks, its end included."""
     clocks_sane: bool
     """False if a clock is missing, no number or in the future; then the session is protected."""
-    rows: int
     size: int
     """Its rows, or the count that Hermes keeps if that is larger: the count may only protect."""
     payload_bytes: int = 0
@@ -157,7 +155,7 @@ class TrashedRun(Struct, frozen=True):
 
     @property
     def purgeable_bytes(self) -> int:
-        """What comes free when it is emptied without an emergency."""
+        """The bytes that come free if it is emptied without an emergency."""
         return max(0, self.allocated_bytes - self.waiting_bytes)
 
 

@@ -118,8 +118,9 @@ def checkpoint_item(checkpoint: Checkpoint) -> Item:
         kind=Act.DELETE_PROJECT if in_store else Act.DELETE_REPO,
         target=checkpoint.target,
         bytes=checkpoint.allocated_bytes,
-        lowers=_CHECKPOINT,
-        # Its objects stay in the store until git collects garbage.
+        # Its objects stay in the store until git collects garbage, and its bundle in the trash is a
+        # copy: a full disk would only get fuller.
+        lowers=(ThresholdName.CHECKPOINTS,) if in_store else _CHECKPOINT,
         frees=Frees.AFTER_UPKEEP if in_store else Frees.AT_PURGE,
         expected=checkpoint.expected,
     )

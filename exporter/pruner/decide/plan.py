@@ -31,9 +31,11 @@ from exporter.text import format_age
 from exporter.writing.space import rows_trash_bytes, wal_bytes, why_no_room
 
 NO_SPACE: Final = "no_space"
-"""As a value of `hermes_prune_blocked{reason}`: there is no room for the rows of any session."""
+"""As a value of `hermes_prune_blocked{reason}`: there is no room for copies in the trash."""
 
 _HASH_DIGITS: Final = 16
+_CHECKED_BUNDLES: Final = 1
+"""A bundle is unpacked once, to see that it is whole."""
 
 
 EVERYTHING: Final = Filter()
@@ -66,7 +68,7 @@ def plan_prune(
         findings = find_all(inventory, protection, settings, by_hand=by_hand, filter_by=filter_by)
     if by_hand and pressure is not None:
         pressure = for_manual_run(pressure)
-    chosen, no_room = _with_room(
+    chosen, left, no_room = _with_room(
         choose(findings, inventory, settings, pressure, by_age=by_age), inventory
     )
     emergency = pressure is not None and pressure.emergency
@@ -86,7 +88,7 @@ def plan_prune(
             ProtectedCount(rule, items)
             for rule, items in sorted(_kept(findings, protection).items())
         ),
-        unreachable=unreachable(findings, found, inventory, pressure),
+        unreachable=unreachable(findings, found, inventory, pressure, no_room=left),
         blocked=blocked,
         why=why[:300],
         warnings=tuple(
@@ -210,28 +212,41 @@ def choose(
     return select(findings, inventory, settings, pressure, by_age=by_age)
 
 
-def _with_room(groups: Sequence[ItemGroup], inventory: Inventory) -> tuple[list[ItemGroup], str]:
-    """Return the groups without the sessions for whose rows there is no room, and why not.
+def _with_room(
+    groups: Sequence[ItemGroup], inventory: Inventory
+) -> tuple[list[ItemGroup], list[ItemGroup], str]:
+    """Return the groups for which there is room, the others, and why these are left.
 
-    Files and checkpoints are renamed into the trash, which needs none.
+    Files and shadow repositories are renamed into the trash, which needs none. The rows of sessions
+    are copied there, and so are the snapshots of projects of the checkpoint store.
     """
     free = inventory.free_bytes
     if free is None:
-        return list(groups), ""
+        return list(groups), [], ""
     fitting: list[ItemGroup] = []
-    count = payload = 0
+    left: list[ItemGroup] = []
+    count = payload = bundles = 0
     no_room = ""
     for group in groups:
-        sessions = group.items[: group.sessions]
+        sessions, bundle = group.items[: group.sessions], _bundle_bytes(group)
         more = payload + sum(item.bytes for item in sessions)
-        needed = rows_trash_bytes(count + len(sessions), more) + wal_bytes(more)
-        why = why_no_room(needed, free, "deleting these sessions")
-        if sessions and why:
-            no_room = no_room or f"sessions are left for now: {why}"
+        needed = bundles + (1 + _CHECKED_BUNDLES) * bundle
+        if count or sessions:
+            needed += rows_trash_bytes(count + len(sessions), more) + wal_bytes(more)
+        what = "sessions" if sessions else "projects of the checkpoint store"
+        why = why_no_room(needed, free, f"deleting these {what}")
+        if (sessions or bundle) and why:
+            no_room = no_room or f"{what} are left for now: {why}"
+            left.append(group)
             continue
         fitting.append(group)
-        count, payload = count + len(sessions), more
-    return fitting, no_room
+        count, payload, bundles = count + len(sessions), more, bundles + bundle
+    return fitting, left, no_room
+
+
+def _bundle_bytes(group: ItemGroup) -> int:
+    """Return how much the snapshots of its projects take in the trash."""
+    return sum(item.bytes for item in group.items if item.kind is Act.DELETE_PROJECT)
 
 
 def _rows_trash_bytes(groups: Iterable[ItemGroup]) -> int:
@@ -260,6 +275,7 @@ def _actions(chosen: Iterable[ItemGroup], now: float, *, emergency: bool) -> Ite
                 lowers=item.lowers,
                 group=families if in_family else 0,
                 expected=_expected(item),
+                since=max(0.0, group.clock),
             )
 
 

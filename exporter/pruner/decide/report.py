@@ -11,7 +11,6 @@ from exporter.pruner.decide.protection import Protection, protect
 from exporter.pruner.decide.thresholds import Pressure
 from exporter.pruner.models import (
     REASONS_MAX,
-    RULES_MAX,
     UNREACHABLE_MAX,
     PolicyReport,
     PrunePlan,
@@ -30,15 +29,12 @@ def report(
     plan = plan_prune(
         "", inventory, protection, settings, pressure=pressure, by_age=by_age, findings=findings
     )
-    coming = {each.policy: each for each in plan.not_yet}
     policies = [
         PolicyReport(
             policy=policy,
             reclaimable_bytes=sum(each.bytes for each in finding.groups),
             eligible=sum(len(each.leading) for each in finding.groups),
             oldest=finding.oldest,
-            not_yet=coming[policy].items if policy in coming else 0,
-            next_at=coming[policy].first_at if policy in coming else None,
         )
         for policy, finding in findings.items()
     ]
@@ -52,7 +48,6 @@ def report(
         why=plan.why,
         would_items=len(plan.actions),
         would_bytes=sum(action.bytes for action in plan.actions),
-        protected=list(plan.protected[:RULES_MAX]),
         emergency=pressure.emergency,
         capped=plan.capped,
     )

@@ -154,8 +154,13 @@ def unreachable(
     choice: CappedChoice,
     inventory: Inventory,
     pressure: Pressure | None,
+    *,
+    no_room: Sequence[ItemGroup] = (),
 ) -> tuple[Unreachable, ...]:
-    """Return the bytes above the low watermark that stay, by threshold and reason."""
+    """Return the bytes above the low watermark that stay, by threshold and reason.
+
+    `no_room` are the groups for whose copies in the trash there is no room.
+    """
     if pressure is None:
         return ()
     found: list[Unreachable] = []
@@ -163,7 +168,9 @@ def unreachable(
         if not level.pressing or level.reading is None or not level.reading.unit_bytes:
             continue
         left = in_bytes(level, level.excess) - _freed_now(level, choice.chosen, pressure)
-        for reason, amount in _reasons(level, findings, choice, inventory, pressure):
+        lacking = sum(each.relief(level.name) for each in no_room)
+        reasons = _reasons(level, findings, choice, inventory, pressure)
+        for reason, amount in (*reasons, ("no_space", lacking)):
             part = min(left, amount)
             if part >= 1:
                 found.append(Unreachable(level.name.value, reason, round(part)))
@@ -208,7 +215,9 @@ def _reasons(
         kept = [run for run in inventory.trash if run.run not in purged]
         yield "trash", sum(run.purgeable_bytes for run in kept) + freed[Frees.AT_PURGE]
         yield "trash_in_use", sum(run.waiting_bytes for run in inventory.trash)
-    if level.name in (ThresholdName.DISK_USED, ThresholdName.CHECKPOINTS):
+        in_store = sum(each.bytes for each in _store_projects(findings))
+        yield "upkeep", inventory.awaiting_gc_bytes + in_store
+    if level.name is ThresholdName.CHECKPOINTS:
         yield "upkeep", inventory.awaiting_gc_bytes + freed[Frees.AFTER_UPKEEP]
     yield "caps", sum(each.relief(level.name) for each in choice.waiting)
     if level.name is ThresholdName.DISK_USED:
@@ -217,6 +226,18 @@ def _reasons(
         yield level.held, sum(_planned(level, findings, chosen))
     yield "protected", sum(finding.protected.get(level.name, 0) for finding in _of(level, findings))
     yield "age", sum(finding.young.get(level.name, 0) for finding in _of(level, findings))
+
+
+def _store_projects(findings: Mapping[str, Finding]) -> Iterator[Item]:
+    """Yield the projects that policies may take; one that several may take, once."""
+    found = {
+        item.target: item
+        for finding in findings.values()
+        for group in finding.groups
+        for item in group.items
+        if item.kind is Act.DELETE_PROJECT
+    }
+    yield from found.values()
 
 
 def _is_garbage(group: ItemGroup) -> bool:

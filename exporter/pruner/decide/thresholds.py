@@ -59,12 +59,12 @@ class Level(Struct, frozen=True):
 
     @property
     def excess(self) -> float:
-        """How much is above the low watermark, in its own unit, pending bytes included."""
+        """The amount above the low watermark. Bytes that will come free anyway count too."""
         return max(0.0, self.reading.value - self.low) if self.reading else 0.0
 
     @property
     def asked(self) -> float:
-        """How much of the excess this home is asked for.
+        """The part of the excess that this home must give.
 
         All that the homes of a filesystem had to give is the excess and what they gave. So a home
         that has given its share is not asked again because another one has not.
@@ -76,7 +76,7 @@ class Level(Struct, frozen=True):
 
     @property
     def wanted(self) -> float:
-        """How much a run must take to reach the low watermark."""
+        """The amount that a run must take to reach the low watermark."""
         return max(0.0, self.asked - self.reading.pending) if self.reading else 0.0
 
 
@@ -93,7 +93,7 @@ class Pressure(Struct, frozen=True):
         return next((each for each in self.levels if each.name is name), None)
 
 
-def read_levels(inventory: Inventory) -> dict[ThresholdName, Reading]:
+def read_levels(inventory: Inventory, settings: Prune) -> dict[ThresholdName, Reading]:
     """Return the values of the thresholds; those that cannot be read are left out."""
     readings = {ThresholdName.TRANSCRIPTS: Reading(inventory.transcripts_bytes)}
     if inventory.checkpoints_bytes is not None:
@@ -104,7 +104,8 @@ def read_levels(inventory: Inventory) -> dict[ThresholdName, Reading]:
         empty = sum(is_empty(session) for session in inventory.sessions)
         readings[ThresholdName.EMPTY_SESSIONS] = Reading(empty, unit_bytes=0.0)
     trash = sum(run.purgeable_bytes for run in inventory.trash)
-    disk = disk_reading(inventory.filesystem, waiting_bytes=trash + inventory.awaiting_gc_bytes)
+    garbage = inventory.awaiting_gc_bytes if settings.upkeep.gc else 0
+    disk = disk_reading(inventory.filesystem, waiting_bytes=trash + garbage)
     if disk is not None:
         readings[ThresholdName.DISK_USED] = structs.replace(
             disk, share=inventory.disk_share, given=inventory.purged_bytes / disk.unit_bytes

@@ -107,7 +107,7 @@ def _lives(proc: str, pid: int, start_ticks: int) -> bool:
 
 
 def exists_unseen(pid: int) -> bool:
-    """Whether a process exists that /proc does not show: it may be hidden from this user.
+    """True if a process exists that /proc does not show: it may be hidden from this user.
 
     The kernel tells so whatever /proc is mounted with. Another may have its PID by now: then the
     trash waits in vain.

@@ -1,4 +1,4 @@
-"""Reads the checkpoints of a home in both layouts, archives, and leftovers of killed gits."""
+"""Reads the checkpoints of a home, in both layouts, with archives and leftovers of killed gits."""
 
 from __future__ import annotations
 
@@ -75,29 +75,29 @@ class CheckpointReader:
         ]
         return tuple(found), updated
 
-    # Before 0.13
+    # Hermes before 0.13: one repository per project
 
     def _repos(
         self,
-        nodes: Iterable[DiskUnit],
+        units: Iterable[DiskUnit],
         owner: int,
         known: KnownWorkdirs,
         updated: KnownWorkdirs,
         now: float,
     ) -> Iterator[Checkpoint]:
         archives: dict[bytes, list[DiskUnit]] = {}
-        for node in nodes:
-            if node.kind is DiskKind.CHECKPOINTS_ARCHIVE:
-                archives.setdefault(b"/".join(node.path.split(b"/")[:2]), []).append(node)
+        for unit in units:
+            if unit.kind is DiskKind.CHECKPOINTS_ARCHIVE:
+                archives.setdefault(b"/".join(unit.path.split(b"/")[:2]), []).append(unit)
                 continue
-            if node.seen is None:
+            if unit.seen is None:
                 continue  # not walked yet
-            reading = node.reading if isinstance(node, RepositoryUnit) else None
+            reading = unit.reading if isinstance(unit, RepositoryUnit) else None
             if reading is None or not reading.is_repository:
                 continue
-            name = node.path.rpartition(b"/")[2].decode()
+            name = unit.path.rpartition(b"/")[2].decode()
             state, since = self._workdir(name, reading.workdir, known, updated, now)
-            yield self._folder(CheckpointLayout.LEGACY, node.path, [node], owner, now, state, since)
+            yield self._folder(CheckpointLayout.LEGACY, unit.path, [unit], owner, now, state, since)
         for path, parts in archives.items():
             was_walked = all(part.seen is not None for part in parts)
             if was_walked and is_archive(path) and any(part.path == path for part in parts):
@@ -166,7 +166,7 @@ class CheckpointReader:
         updated.missing[name] = since
         return WorkdirState.MISSING, since
 
-    # Since 0.13
+    # Hermes from 0.13 on: one store for all projects
 
     def _projects(
         self,

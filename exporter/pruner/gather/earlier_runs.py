@@ -1,4 +1,4 @@
-"""Reads what earlier runs mean for the next one.
+"""Reads what the next run must know of earlier ones.
 
 That is trash, restored and reaped sessions, and bytes that wait for a `git gc`.
 """
@@ -50,7 +50,7 @@ class EarlierRuns(Struct, frozen=True):
     taken_recently: TakenRecently = TakenRecently()
     """What automatic runs took in the last 24 hours."""
     purged_bytes: int = 0
-    """Trash emptied since the filesystem is under pressure."""
+    """Trash that was emptied since the filesystem came under pressure."""
     unreadable: tuple[str, ...] = ()
 
 
@@ -81,7 +81,7 @@ def read_runs(
             )
     except (HomeError, OSError):
         return EarlierRuns(
-            unrecorded_reaps=dict(request.memory.strangers), unreadable=("run_journal",)
+            unrecorded_reaps=dict(request.memory.unrecorded_reaps), unreadable=("run_journal",)
         )
 
 
@@ -107,7 +107,7 @@ def _reaped(
         if when is None and session.end_reason != request.end_reason:
             continue
         if when is None:
-            when = min(request.memory.strangers.get(session.id, now), now)
+            when = min(request.memory.unrecorded_reaps.get(session.id, now), now)
             if len(unrecorded_reaps) < ITEMS_MAX:
                 unrecorded_reaps[session.id] = when
         reaped_at[session.id] = when

@@ -32,7 +32,7 @@ from exporter.hermes.prune_queries import PruneColumns, PruneQueries, children
 from exporter.hermes.routing import read_routing
 from exporter.hermes.schema import Schema, probe_schema
 from exporter.hermes.session_files import FileOwners
-from exporter.hermes.session_queries import SessionRecord
+from exporter.hermes.session_queries import SessionQueries, SessionRecord
 from exporter.hermes.session_state import ended_session_state
 from exporter.pruner.decide.inventory import (
     Inventory,
@@ -86,6 +86,8 @@ class InventoryRequest(Struct, frozen=True):
     """Of all bytes that the watched homes have on this filesystem, the share of this home."""
     thorough: bool = False
     """A person waits for exact figures: measure everything, even if it takes long."""
+    sessions_max: int | None = None
+    """See `PrunePlanRequest`."""
 
 
 class InventoryResult(Struct, frozen=True):
@@ -159,7 +161,7 @@ class InventoryReader:
         listed, transcripts_bytes = list_files(self._home, request.owner)
         found = self._read_database(request, listed, now, before_open)
         runs = read_runs(self._home, request, found.sessions, now)
-        files, known = self._find_deletions(request.memory.witness, listed, found, runs, now)
+        files, known = self._find_deletions(request.memory.deletions, listed, found, runs, now)
         checkpoints, workdirs = self._checkpoints.read(
             disk, request.owner, self._workdirs(request), now, self._monotonic(), request.thorough
         )
@@ -195,10 +197,10 @@ class InventoryReader:
         )
         memory = structs.replace(
             request.memory,
-            witness=known,
+            deletions=known,
             missing=dict(list(workdirs.missing.items())[:ITEMS_MAX]),
             present=tuple(sorted(workdirs.present)[:WORKDIRS_MAX]),
-            strangers=runs.unrecorded_reaps,
+            unrecorded_reaps=runs.unrecorded_reaps,
         )
         return InventoryResult(inventory, memory)
 
@@ -239,8 +241,10 @@ class InventoryReader:
             before_open()
             opening = database.plan_open(self._path)
             with database.reading(opening, deadline_seconds=_READ_SECONDS) as connection:
+                if _has_more_than(request.sessions_max, connection):
+                    return _DatabaseFacts(payload_bytes=None, unreadable=("too_many_sessions",))
                 found = self._read(connection, now, thorough=request.thorough)
-                self._recognise(connection, request.memory.witness.seen, listed, found)
+                self._recognise(connection, request.memory.deletions.seen, listed, found)
         except (DatabaseError, OSError):
             return _DatabaseFacts(payload_bytes=None, unreadable=("database",))
         return found
@@ -353,6 +357,13 @@ class InventoryReader:
         return sum(size for settled_at, size in runs.projects if settled_at > collected_at)
 
 
+def _has_more_than(sessions_max: int | None, connection: apsw.Connection) -> bool:
+    """True if the home has so many sessions that an inventory would take too much memory."""
+    if sessions_max is None:
+        return False
+    return SessionQueries(probe_schema(connection)).count(connection) > sessions_max
+
+
 def _session(
     record: SessionRecord, extras: PruneColumns, children: int, payload: int, now: float
 ) -> InventorySession:
@@ -371,7 +382,6 @@ def _session(
         id=row.id,
         source=sys.intern(row.source),
         is_open=bool(row.is_open),
-        started_at=row.started_at or 0.0,
         last_activity_at=latest,
         clocks_sane=(
             row.intact == 1
@@ -380,7 +390,6 @@ def _session(
             and (messages.newest is not None or messages.rows == 0)
             and 0 < latest <= now + _FUTURE_TOLERANCE_SECONDS
         ),
-        rows=messages.rows,
         size=max(messages.rows, extras.message_count),
         payload_bytes=extras.row_bytes + payload,
         end_reason=sys.intern(row.end_reason),

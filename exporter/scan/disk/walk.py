@@ -167,7 +167,7 @@ class TreeWalk:
 
     @property
     def tally(self) -> FolderTotals:
-        """What is counted so far."""
+        """The sums so far."""
         return structs.replace(self._tally, links=self._links.tobytes())
 
 

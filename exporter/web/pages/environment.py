@@ -19,11 +19,12 @@ _FOLDER: Final = "templates"
 _STATIC: Final = {
     "page.css": "text/css; charset=utf-8",
     "page.js": "text/javascript; charset=utf-8",
+    "icon.svg": "image/svg+xml",
 }
 # No inline script or style, and nothing from elsewhere: text of a home that slipped through the
 # escaping could still do nothing.
 _SECURITY_POLICY: Final = (
-    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
+    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; "
     "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 
@@ -62,6 +63,7 @@ def _environment() -> jinja2.Environment:
         size=_or_unknown(format_size),
         count=_or_unknown(format_count),
         percent=_or_unknown(format_percent),
+        rate=_format_rate,
         age=_or_unknown(format_age),
         words=lambda name: name.replace("_", " "),
         date=lambda at: time.strftime("%Y-%m-%d %H:%M", time.localtime(at)),
@@ -72,3 +74,10 @@ def _environment() -> jinja2.Environment:
 def _or_unknown(form: Any) -> Any:
     """None is a value that is not known; 0 would be a claim."""
     return lambda value: "?" if value is None else form(value)
+
+
+def _format_rate(value: float) -> str:
+    """Return `0`, `<0.1`, `4.2`, `1,250`: what is not nothing never looks like it."""
+    if 0 < value < 0.05:
+        return "<0.1"
+    return f"{value:.1f}" if 0 < value < 99.95 else format_count(round(value))

@@ -12,12 +12,16 @@ from exporter.web.response import Response
 
 _FILTERS: Final = ("verdict", "source", "home")
 _ROWS_MAX: Final = 200
+_LONG: Final = 500
+"""A worker sends the list of a home with more open sessions once a minute, if it has changed."""
 _SHORTEST_HOURS: Final = 0.25
 """A session of a few seconds is not the busiest because of its first message."""
 
 
-def sessions_page(rows: Iterable[Mapping[str, Any]], query: str, now: float) -> Response:
-    """Return the sessions that the query asks for."""
+def sessions_page(
+    rows: Iterable[Mapping[str, Any]], query: str, now: float, left_out: int = 0
+) -> Response:
+    """Return the sessions that the query asks for; `left_out` more are open and not among them."""
     wanted = filters(query)
     values: dict[str, set[str]] = {name: set() for name in _FILTERS}
     found: list[dict[str, Any]] = []
@@ -35,6 +39,8 @@ def sessions_page(rows: Iterable[Mapping[str, Any]], query: str, now: float) -> 
         rows=found[begin : begin + _ROWS_MAX],
         matching=len(found),
         total=total,
+        left_out=left_out,
+        long=total > _LONG,
         begin=begin,
         wanted=wanted,
         values={name: sorted(each) for name, each in values.items()},

@@ -42,7 +42,7 @@ HOME: dict[str, Any] = {
     "up": True,
     "blind": ["permissions", "pid_namespace"],
     "sessions": {"open": 412, "ended": 9588, "empty": 3564, "trivial": 3166},
-    "verdicts": {"live": 3, "held": 12, "dead": 390, "unknown": 7},
+    "verdicts": {"live": 3, "held": 12, "dead": 390, "exempt": 0, "unknown": 7},
     "disk": {"transcripts": 420 * 2**20, "state_db": 960 * 2**20, "logs": 4096, "trash": 0},
     "thresholds": [
         {"name": "transcripts", "value": 2**30, "high": 2**31, "low": 2**30, "pressure": False},
@@ -66,7 +66,7 @@ DOWN: dict[str, Any] = {
     "trouble": "corrupt",
     "blind": [],
     "sessions": {"open": None, "ended": None, "empty": None, "trivial": None},
-    "verdicts": {"live": None, "held": None, "dead": None, "unknown": None},
+    "verdicts": {"live": None, "held": None, "dead": None, "exempt": None, "unknown": None},
     "disk": {},
     "thresholds": [],
     "would_reap": None,
@@ -151,22 +151,22 @@ def test_status_shows_each_home_on_one_screen() -> None:
         """\
 default /root/.hermes up
   sessions  412 open, 9,588 ended; of the ended 3,564 empty, 3,166 trivial
-  verdicts  3 live, 12 held, 390 dead, 7 unknown
+  verdicts  3 live, 12 held, 390 dead, 0 exempt, 7 unknown
   blind     permissions, pid_namespace
   disk      1.3 GiB
     state_db     960.0 MiB  ##############
     transcripts  420.0 MiB  ######
     logs           4.0 KiB  #
   pressure  disk_used, empty_sessions
-    transcripts         1.0 GiB  ##########            high 2.0 GiB, low 1.0 GiB
-    state_db_payload  512.0 MiB  #####                 high 2.0 GiB, low 1.0 GiB; file 960.0 MiB
-    disk_used               93%  ####################  high 90%, low 85%
-    empty_sessions        3,564  ####################  high 1,000, low 100
+    transcripts         1.0 GiB  ########          high 2.0 GiB, low 1.0 GiB
+    state_db_payload  512.0 MiB  ####              high 2.0 GiB, low 1.0 GiB
+    disk_used               93%  ################  high 90%, low 85%
+    empty_sessions        3,564  ################  high 1,000, low 100
   would     reap 390 sessions; prune 4,102 items, 1.0 GiB, for the thresholds
 
 bob /home/bob/.hermes DOWN (corrupt)
   sessions  ? open, ? ended; of the ended ? empty, ? trivial
-  verdicts  ? live, ? held, ? dead, ? unknown
+  verdicts  ? live, ? held, ? dead, ? exempt, ? unknown
   disk      ?
 
 hermes-exporter 0.1.0: reaper observe, prune observe
@@ -227,11 +227,11 @@ def test_status_of_many_homes_is_a_line_each_with_what_needs_attention_below() -
     text = plain_text.render(status.blocks({"homes": homes, "agent": AGENT}))
     assert text == (
         """\
-HOME     STATE  OPEN  LIVE  HELD  DEAD  UNKNOWN  ENDED  EMPTY     DISK
-default  up      412     3    12   390        7  9,588  3,564  1.3 GiB
-bob      DOWN      ?     ?     ?     ?        ?      ?      ?        ?
-c        up      412     3    12   390        7  9,588  3,564  1.3 GiB
-bob      DOWN      ?     ?     ?     ?        ?      ?      ?        ?
+HOME     STATE  OPEN  LIVE  HELD  DEAD  EXEMPT  UNKNOWN  ENDED  EMPTY     DISK
+default  up      412     3    12   390       0        7  9,588  3,564  1.3 GiB
+bob      DOWN      ?     ?     ?     ?       ?        ?      ?      ?        ?
+c        up      412     3    12   390       0        7  9,588  3,564  1.3 GiB
+bob      DOWN      ?     ?     ?     ?       ?        ?      ?      ?        ?
 default is blind to permissions, pid_namespace
 default is over disk_used, empty_sessions
 bob is DOWN (corrupt)
@@ -371,7 +371,9 @@ def test_the_command_to_type_next_is_one_line_on_any_terminal() -> None:
 def test_no_word_of_a_squeezed_table_is_cut_off(width: int) -> None:
     words = " ".join(on_screen(plan.blocks(REAP_PLAN), width)).split()
     (action,) = REAP_PLAN["plan"]["actions"]
-    assert [word for word in action["reason"].split() if word not in words] == []
+    idle, _, why = action["reason"].partition("; ")
+    shown = f"{idle.removeprefix('idle for ')} {why}".split()
+    assert [word for word in shown if word not in words] == []
 
 
 def taken(act: Act, policy: str, target: str, size: int, frees: Frees) -> PruneAction:

@@ -21,8 +21,9 @@ from exporter.runs.folder import RunBusyError, RunError
 from exporter.runs.journal import running
 from exporter.runs.models import RunOutcome
 from exporter.runs.take_actions import AbortedError
-from exporter.writing import index_upkeep, pacing
-from exporter.writing.target import Target
+from exporter.writing import index_upkeep
+from exporter.writing.connection import Writer
+from exporter.writing.pacing import Pacer
 from tests.real.hermes import NEWEST, python_for
 from tests.real.holders import Holder
 from tests.support.home_scans import sql
@@ -167,15 +168,15 @@ def test_a_large_session_that_comes_to_life_halfway_is_found_by_search_again(
     slices = 0
     with prunable_process(HERMES, home, *GATEWAY) as gateway:
 
-        def resumed_after_two(place: Target, held_seconds: float) -> None:
+        def resumed_after_two(pacer: Pacer, writer: Writer) -> None:
             nonlocal slices
-            del place, held_seconds
+            del pacer, writer
             slices += 1
             if slices == 2:
                 assert 13 < len(dump_all(home)["messages_fts_content"]) < 163
                 assert gateway.ask("resume", session=LARGE) == 150
 
-        monkeypatch.setattr(pacing, "pause_for_writers", resumed_after_two)
+        monkeypatch.setattr(Pacer, "give_turn", resumed_after_two)
         outcome = prune(home, plan, beside_all(home, lock_budget_seconds=0.01))
         assert slices >= 2
         assert outcome.done == ()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,6 +22,7 @@ from tests.real.agent import agent
 from tests.real.hermes import NEWEST, python_for
 from tests.real.holders import Holder
 from tests.support.evidence import evidence
+from tests.support.pruned_chats import CHAT, COUNT, OTHER, chat, home_with_chats
 from tests.support.reaping import hermes_process, history
 from tests.support.running_agent import configuration, scanned_again, when
 from tests.support.session_pruning import (
@@ -31,31 +30,13 @@ from tests.support.session_pruning import (
     beside_all,
     dump_all,
     planned,
-    prunable_process,
     prune,
 )
 
 VERSIONS = ("0.16.0", "0.18.2", NEWEST)
 """Those of which the row can be hidden, and a rotation, a compaction in place, both."""
-CHAT, OTHER, NEXT = (f"20250101_080000_{letter * 6}" for letter in "abc")
-COUNT = 8
+NEXT = "20250101_080000_cccccc"
 HOME = "emptied"
-
-
-@contextmanager
-def chat(home: Path, version: str = NEWEST) -> Iterator[Holder]:
-    with prunable_process(python_for(version), home, module="go_on") as hermes:
-        yield hermes
-
-
-def made(version: str, folder: Path) -> Path:
-    home = folder / "home"
-    home.mkdir(mode=0o700)
-    with chat(home, version) as hermes:
-        for session in (OTHER, CHAT):
-            hermes.ask("old", session=session, count=COUNT, title=f"title of {session}")
-            hermes.ask("leave_traces", session=session)
-    return home
 
 
 @pytest.fixture(params=VERSIONS)
@@ -65,12 +46,12 @@ def version(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def home(version: str, tmp_path: Path) -> Path:
-    return made(version, tmp_path)
+    return home_with_chats(version, tmp_path, with_traces=True)
 
 
 @pytest.fixture
 def newest(tmp_path: Path) -> Path:
-    return made(NEWEST, tmp_path)
+    return home_with_chats(NEWEST, tmp_path, with_traces=True)
 
 
 def beside(home: Path, server_seconds: float | None = 3600.0) -> ProcessesAtPrune:
@@ -212,7 +193,7 @@ def test_a_child_that_stays_is_orphaned_and_linked_again(newest: Path) -> None:
 
 
 def test_without_a_column_to_hide_it_a_session_stays_beside_a_chat(tmp_path: Path) -> None:
-    home = made("0.13.0", tmp_path)
+    home = home_with_chats("0.13.0", tmp_path, with_traces=True)
     with chat(home, "0.13.0") as hermes:
         outcome = prune(home, planned(home, [CHAT]), processes_at_prune=beside(home))
         assert outcome.done == ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,14 +12,20 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from benchmarks import homes
+from benchmarks.homes import Part
+from benchmarks.keeping import maintaining_hermes
 from exporter.evidence.openers import KnownOpeners
 from exporter.pruner.apply.execute import purge
 from exporter.pruner.apply.undo import undo
 from exporter.pruner.apply.upkeep import vacuum_database
+from exporter.pruner.beside import ProcessesAtPrune
+from exporter.pruner.models import PrunePlan
 from exporter.runs.models import Frees
 from exporter.writing import connection
 from tests.real.hermes import NEWEST, python_for
 from tests.support.evidence import evidence
+from tests.support.home_scans import sql
 from tests.support.prune_plans import plan, read_inventory
 from tests.support.reaping import inodes, target_of
 from tests.support.session_pruning import beside_all, dump_all, planned, prunable_process, prune
@@ -27,6 +34,10 @@ VERSIONS = ("0.13.0", "0.16.0", NEWEST)
 MIB = 1 << 20
 SESSIONS = tuple(f"20250101_0800{number:02}_abcdef" for number in range(24))
 LIVE = "20260101_080000_ffffff"
+FIELD_SCALE = 1.0
+MERGED = 1_000
+WAL_MAX = 64 * MIB
+"""By so much the WAL may grow because of us."""
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
@@ -130,6 +141,79 @@ def test_beside_a_writing_hermes_it_stays_small_and_hermes_loses_nothing(home: P
         assert said["failure"] in ("", None)
         assert hermes.ask("count", session=LIVE) == said["written"]
         assert hermes.ask("broken") == []
+
+
+@pytest.fixture
+def field(tmp_path: Path) -> Path:
+    """A home with the database of the field: a gigabyte, nearly all of it old."""
+    made = homes.home(FIELD_SCALE, Part.DATABASE)
+    home = tmp_path / NEWEST / "home"
+    home.parent.mkdir()
+    home.mkdir(mode=0o700)
+    shutil.copyfile(made / Part.DATABASE, home / Part.DATABASE)
+    return home
+
+
+def everything(home: Path) -> PrunePlan:
+    """All that the policies allow, as a command would plan it."""
+    made = structs.replace(plan(read_inventory(home).inventory), home=str(home))
+    assert len(made.actions) > 2_000 * FIELD_SCALE
+    return made
+
+
+@pytest.mark.full
+@pytest.mark.timeout(3600)
+def test_at_full_size_with_no_process_there(field: Path) -> None:
+    """Small and then gone; the home grows by the stated trash, and shrinks by what was said."""
+    made, size = everything(field), size_of(field)
+    with watched(field) as largest:
+        done = prune(field, made)
+    assert (len(done.done), done.skipped) == (len(made.actions), ())
+    assert (largest[0] < WAL_MAX, wal_size(field)) == (True, 0)
+    pruned = size_of(field)
+    assert pruned <= size + min(made.rows_trash_bytes, done.kept_bytes + MIB)
+    file_size = (field / "state.db").stat().st_size
+    with watched(field) as largest:
+        back = undo(str(done.run), beside_all(field))
+    assert (len(back.done), back.skipped) == (len(made.actions), ())
+    assert (largest[0] < WAL_MAX, wal_size(field)) == (True, 0)
+    # Into the pages that the prune left free; rows that come back lie less densely than before.
+    assert (field / "state.db").stat().st_size < 1.03 * file_size
+    assert len(prune(field, made).done) == len(made.actions)
+    purge(None, beside_all(field))
+    known = KnownOpeners.of(evidence(field))
+    assert vacuum_database(str(field), field.stat().st_uid, known, quiet=known.quiet).why == ""
+    said = sum(each.bytes for each in made.actions if each.frees is Frees.AFTER_UPKEEP)
+    assert size - size_of(field) >= said > 100 * MIB * FIELD_SCALE
+
+
+@pytest.mark.full
+@pytest.mark.timeout(3600)
+def test_at_full_size_beside_a_writing_hermes(field: Path) -> None:
+    """Sessions are emptied there, and their rows stay; the undo merges one after the other."""
+    made = everything(field)
+    alone = tuple(each for each in made.actions if not each.group)
+    made = structs.replace(made, actions=alone[:MERGED])
+    with maintaining_hermes(field) as hermes:
+        hermes.ask("start", session=LIVE)
+        with watched(field) as without_us:
+            time.sleep(10)
+        with watched(field) as largest:
+            done = prune(field, made, processes_at_prune=processes_at(field))
+            back = undo(str(done.run), beside_all(field))
+        said = hermes.ask("stop")
+    assert (done.why, back.why) == ("", "")
+    assert (len(done.done), len(back.done)) == (len(made.actions), len(made.actions))
+    assert largest[0] <= without_us[0] + WAL_MAX
+    assert said["failures"] == []
+    written = sql(field, f"SELECT COUNT(*) FROM messages WHERE session_id = '{LIVE}';")
+    assert int(written) == len(said["waits"]) > 0
+    assert sql(field, "PRAGMA quick_check;") == "ok"
+
+
+def processes_at(home: Path) -> ProcessesAtPrune | None:
+    """The processes that a run beside them notes, so that rows stay."""
+    return ProcessesAtPrune.of(evidence(home).holders, 7200.0)
 
 
 def test_a_process_that_the_survey_saw_keeps_its_wal(home: Path) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from exporter.pruner.apply.undo import undo
-from exporter.writing import pacing
+from exporter.writing.connection import Writer
+from exporter.writing.pacing import Pacer
 from exporter.writing.target import Target
 from tests.real.hermes import NEWEST, Hermes, python_for
 from tests.real.holders import Holder
@@ -303,13 +304,13 @@ def test_a_reader_sees_an_end_without_a_gap_while_a_long_past_comes_back(
         hermes.ask("go_on", session=CHAT, text="and now?")
         whole = [*long.before, *_turn("and now?")]
 
-        def look(place: Target, held_seconds: float) -> None:
-            del place, held_seconds
+        def look(pacer: Pacer, writer: Writer) -> None:
+            del pacer, writer
             found = hermes.ask("conversation", session=CHAT)
             assert found == whole[len(whole) - len(found) :]
             seen.append(len(found))
 
-        monkeypatch.setattr(pacing, "pause_for_writers", look)
+        monkeypatch.setattr(Pacer, "give_turn", look)
         long.undo(run, beside_all(long.home, lock_budget_seconds=0.002))
         assert len(seen) > 3
         assert seen == sorted(seen)
@@ -327,7 +328,7 @@ def test_a_merge_that_is_killed_goes_on_where_it_was(
         _begin_anew(long)
     steps = 0
 
-    def killed_at_the_third(place: Target, held_seconds: float) -> None:
+    def killed_at_the_third(pacer: Pacer, writer: Writer) -> None:
         nonlocal steps
         steps += 1
         if steps == 3:
@@ -336,7 +337,7 @@ def test_a_merge_that_is_killed_goes_on_where_it_was(
     with long.process() as hermes:
         hermes.ask("go_on", session=CHAT, text="and now?")
         with monkeypatch.context() as patched:
-            patched.setattr(pacing, "pause_for_writers", killed_at_the_third)
+            patched.setattr(Pacer, "give_turn", killed_at_the_third)
             with pytest.raises(KeyboardInterrupt):
                 undo(run, beside_all(long.home, lock_budget_seconds=0.002))
         hermes.ask("go_on", session=CHAT, text="and then?")
@@ -359,13 +360,13 @@ def test_hermes_may_compact_while_a_long_past_comes_back(
         run = long.prune()
         hermes.ask("go_on", session=CHAT, text="and now?")
 
-        def compact(place: Target, held_seconds: float) -> None:
+        def compact(pacer: Pacer, writer: Writer) -> None:
             nonlocal steps
             steps += 1
             if steps == step:
                 hermes.ask("compact_in_place", session=CHAT, keep=3)
 
-        monkeypatch.setattr(pacing, "pause_for_writers", compact)
+        monkeypatch.setattr(Pacer, "give_turn", compact)
         long.undo(run, beside_all(long.home, lock_budget_seconds=0.002))
         assert steps > step
         context = hermes.ask("conversation", session=CHAT)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +20,15 @@ from exporter.runs.folder import RunBusyError
 from exporter.runs.journal import running
 from exporter.runs.models import END_SESSION, ENDS, Frees, RunKind
 from exporter.runs.summary import RunReader
-from exporter.writing import pacing
-from exporter.writing.target import Target
+from exporter.writing.connection import Writer
+from exporter.writing.pacing import Pacer
 from tests.real.agent import Metrics, agent
 from tests.real.command import run_json
 from tests.real.hermes import NEWEST, python_for
 from tests.real.holders import Holder
 from tests.support.evidence import evidence
 from tests.support.prune_plans import read_inventory
+from tests.support.pruned_chats import CHAT, COUNT, OTHER, chat, home_with_chats
 from tests.support.reaping import hermes_process, history
 from tests.support.running_agent import configuration, scanned_again, when
 from tests.support.session_pruning import (
@@ -37,21 +36,11 @@ from tests.support.session_pruning import (
     beside_all,
     grow_old,
     planned,
-    prunable_process,
     prune,
 )
 
 VERSIONS = ("0.13.0", "0.16.0", NEWEST)
-CHAT, OTHER = "20250101_080000_aaaaaa", "20250101_080000_bbbbbb"
-COUNT = 8
 HOME = "reborn"
-
-
-@contextmanager
-def chat(home: Path, version: str = NEWEST) -> Iterator[Holder]:
-    """A process of this release that has the home's database open."""
-    with prunable_process(python_for(version), home, module="go_on") as hermes:
-        yield hermes
 
 
 @pytest.fixture(params=VERSIONS)
@@ -61,21 +50,12 @@ def version(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def home(version: str, tmp_path: Path) -> Path:
-    return _home(version, tmp_path)
+    return home_with_chats(version, tmp_path)
 
 
 @pytest.fixture
 def newest(tmp_path: Path) -> Path:
-    return _home(NEWEST, tmp_path)
-
-
-def _home(version: str, folder: Path) -> Path:
-    home = folder / "home"
-    home.mkdir(mode=0o700)
-    with chat(home, version) as hermes:
-        for session in (OTHER, CHAT):
-            hermes.ask("old", session=session, count=COUNT)
-    return home
+    return home_with_chats(NEWEST, tmp_path)
 
 
 def _is_whole(hermes: Holder, turns: int = 1) -> bool:
@@ -120,14 +100,14 @@ def test_a_session_that_was_pruned_twice_gets_both_pasts_back_in_order(newest: P
 
 
 def test_a_heal_that_is_killed_is_made_again(newest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def killed(place: Target, held_seconds: float) -> None:
+    def killed(pacer: Pacer, writer: Writer) -> None:
         raise KeyboardInterrupt
 
     with chat(newest) as hermes:
         prune(newest, planned(newest, [CHAT]))
         hermes.ask("go_on", session=CHAT, text="and now?")
         with monkeypatch.context() as patched:
-            patched.setattr(pacing, "pause_for_writers", killed)
+            patched.setattr(Pacer, "give_turn", killed)
             with pytest.raises(KeyboardInterrupt):
                 heal_reborn(beside_all(newest, lock_budget_seconds=0.002))
         heal_reborn(beside_all(newest))
@@ -345,7 +325,7 @@ def test_for_a_server_it_waits_as_long_as_a_silent_turn_may_last(
     tmp_path: Path, version: str, seconds: float | None, waits: bool
 ) -> None:
     """Up to 0.17 nothing of a turn is stored before its end, so there it waits for the server."""
-    home = _home(version, tmp_path)
+    home = home_with_chats(version, tmp_path)
     with hermes_process(python_for(version), home, "gateway", "run"):
         processes_at_prune = beside_now(home, seconds)
         assert (len(processes_at_prune.servers), processes_at_prune.chats) == (1, ())

@@ -15,13 +15,13 @@ import pytest
 
 from exporter.evidence.openers import KnownOpeners
 from exporter.pruner.apply.upkeep import (
-    UpkeepOrder,
     collect_garbage,
     is_open_elsewhere,
     is_quiet,
     run_upkeep,
     vacuum_database,
 )
+from exporter.pruner.requests import UpkeepRequest
 from exporter.runs.folder import RunBusyError
 from exporter.runs.journal import running
 from tests.real.hermes import NEWEST, python_for
@@ -79,7 +79,7 @@ def test_vacuum_gives_back_what_deletions_left_and_changes_nothing_else(home: Pa
     done = vacuum_database(str(home), 0, NOBODY_THERE, quiet=True)
     assert done.why == ""
     after = (home / "state.db").stat().st_size
-    assert (done.before_bytes, done.after_bytes, done.freed_bytes) == (size, after, size - after)
+    assert (done.before_bytes, done.after_bytes) == (size, after)
     assert after < size / 2
     assert files(home) == names == ["state.db"]
     assert dumped(home) == before
@@ -178,15 +178,15 @@ def test_only_the_owner_does_upkeep(home: Path) -> None:
 
 
 def test_upkeep_does_what_is_asked_one_run_at_a_time(home: Path) -> None:
-    order = UpkeepOrder(str(home), 0, NOBODY_THERE, quiet=True)
-    assert run_upkeep(order) == ()
+    order = UpkeepRequest(str(home), 0, NOBODY_THERE, quiet=True)
+    assert run_upkeep(order) == []
     assert not (home / ".hermes-exporter").exists()
     both = msgspec.structs.replace(order, vacuum=True, gc=True)
     with running(str(home), 0, "prune"), pytest.raises(RunBusyError, match="prune by process"):
         run_upkeep(both)
     vacuumed, collected = run_upkeep(both)
     assert (vacuumed.work, vacuumed.why) == ("vacuum", "")
-    assert vacuumed.freed_bytes > 0
+    assert vacuumed.before_bytes > vacuumed.after_bytes
     assert (collected.work, collected.why) == ("gc", "there is no checkpoint store")
 
 
@@ -222,7 +222,7 @@ def test_gc_frees_what_a_taken_project_left_and_keeps_every_snapshot(made: Check
     left = made.refs()
     done = collect_garbage(str(made.home), 0, quiet=True)
     assert done.why == ""
-    assert done.freed_bytes > 100_000
+    assert done.before_bytes - done.after_bytes > 100_000
     assert done.after_bytes == du(made.store)
     assert made.refs() == left
     assert made.fsck() == ""

@@ -57,7 +57,7 @@ def test_an_automatic_plan_has_the_oldest_up_to_the_caps(caps: Caps, expected: i
     waits = found.capped
     assert (waits.items if waits else 0) == 20 - expected
     assert (waits.bytes if waits else 0) == 10 * (20 - expected)
-    assert waits is None or (waits.more_at, waits.too_large) == (NOW + DAY, 0)
+    assert waits is None or waits.more_at == NOW + DAY
     assert found.blocked == ""
 
 
@@ -99,13 +99,18 @@ def test_nothing_smaller_passes_what_fits_tomorrow() -> None:
     assert targets(automatic(taken(small, items=1, bytes=10), Caps(bytes=45))) == ["a"]
 
 
-def test_what_alone_is_more_than_a_day_waits_for_a_person_and_others_pass_it() -> None:
-    large = session("large", days=900, payload_bytes=100)
-    found = automatic(inventory(large, *old(3).sessions), Caps(bytes=50))
-    assert targets(found) == ["s00", "s01", "s02"]
+def test_of_what_alone_is_more_than_a_day_one_goes_in_24_hours() -> None:
+    """Such as the archive of all old checkpoints: no person has to take it."""
+    large = [session(f"large{n}", days=900 - n, payload_bytes=100) for n in range(2)]
+    found = automatic(inventory(*large, *old(3).sessions), Caps(bytes=50))
+    assert targets(found) == ["large0"], "and what is smaller waits for tomorrow"
     assert found.capped is not None
-    assert (found.capped.items, found.capped.too_large) == (1, 1)
-    assert found.capped.more_at is None
+    assert (found.capped.items, found.capped.more_at) == (4, NOW + DAY)
+    after = taken(inventory(large[1], *old(3).sessions), items=1, bytes=100)
+    assert targets(automatic(after, Caps(bytes=50))) == []
+    last = session("large", payload_bytes=100)
+    both = automatic(taken(inventory(*old(3).sessions, last), items=1, bytes=10), Caps(bytes=50))
+    assert targets(both) == ["s00", "s01", "s02", "large"], "others do not keep it back for ever"
 
 
 def test_a_full_share_of_one_store_does_not_keep_the_others() -> None:

@@ -35,15 +35,11 @@ def holder(kind: ProcessKind, days_ago: float, **changes: Any) -> Holder:
         "pid": 7,
         "start_ticks": 7,
         "started_at": NOW - days_ago * DAY,
-        "uid": 0,
         "namespace_pid": 7,
         "kind": kind,
         "may_resume": True,
-        "holds_database": True,
         "holds_shm": True,
         "shm_inode": 1,
-        "database_locked": True,
-        "shm_locked": True,
         "lockless_database": False,
         "lockless_shm": False,
         "deleted_wal": False,
@@ -231,7 +227,7 @@ def test_a_clock_that_was_set_by_hours_makes_no_age_believable() -> None:
 
 
 def test_a_session_that_a_process_names_stays() -> None:
-    named = (NamedSession("old", NamedBy.RESUME, NOW),)
+    named = (NamedSession("old", NamedBy.RESUME),)
     assert targets(plan(beside(holder(ProcessKind.CLI, 1, sessions=named)))) == ["older"]
 
 

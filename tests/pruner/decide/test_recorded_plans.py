@@ -253,7 +253,7 @@ def _shown(made: PrunePlan) -> dict[str, Any]:
     found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(made))
     for action in found["actions"]:
         # Earlier versions worked `lowers` out from the rest, and had these for reaps alone.
-        del action["lowers"], action["evidence"], action["proof"]
+        del action["lowers"], action["evidence"], action["proof"], action["since"]
         action["action"] = action.pop("kind")
     del found["deferred"]
     return found

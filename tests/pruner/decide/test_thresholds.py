@@ -16,6 +16,7 @@ from exporter.config.prune import (
     ThresholdName,
     Thresholds,
     Trash,
+    Upkeep,
 )
 from exporter.hermes.checkpoints import CheckpointLayout
 from exporter.pruner.decide.inventory import (
@@ -249,7 +250,28 @@ def test_projects_that_wait_for_git_count_as_reclaimed() -> None:
     assert [(each.reason, each.bytes) for each in again.unreachable] == [("upkeep", 70)]
 
 
+def test_what_there_is_no_room_for_is_unreachable_for_that_reason() -> None:
+    sessions = [session(f"s{n}", days=200 - n, payload_bytes=15) for n in range(8)]
+    crowded = structs.replace(inventory(*sessions), free_bytes=0)
+    found = under_pressure(crowded, under("state_db_payload"))
+    assert (found.actions, found.blocked) == ((), "no_space")
+    assert [(each.reason, each.bytes) for each in found.unreachable] == [("no_space", 70)]
+
+
 # The filesystem
+
+
+def test_a_full_filesystem_never_asks_for_projects_of_the_store() -> None:
+    """They are copied to the trash, and their objects stay until git collects them."""
+    projects = (Checkpoint(CheckpointLayout.STORE, "p", 60, 1.0),)
+    found = structs.replace(full(1000), checkpoints=projects, awaiting_gc_bytes=30)
+    made = under_pressure(found, disk())
+    assert targets(made, Act.DELETE_PROJECT) == []
+    assert len(targets(made, Act.DELETE_FILE)) == 20, "as many files as without them"
+    collected = Prune(
+        thresholds=disk().thresholds, keep=Keep(newest=0), upkeep=Upkeep(vacuum=False, gc=True)
+    )
+    assert len(targets(under_pressure(found, collected), Act.DELETE_FILE)) == 17
 
 
 def full(used: int, **more: Any) -> Inventory:
@@ -426,7 +448,7 @@ class Emergency:
             ),
             taken_at=now,
         )
-        pressure, self.memory = assess(read_levels(found), self.how, self.memory, now)
+        pressure, self.memory = assess(read_levels(found, self.how), self.how, self.memory, now)
         made = plan(found, self.how, pressure=pressure, by_hand=False)
         return [each.target for each in made.actions if each.kind == Act.PURGE_TRASH]
 

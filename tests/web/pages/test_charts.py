@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -32,10 +33,10 @@ def test_nothing_is_drawn_before_there_is_an_hour() -> None:
 
 
 def test_a_line_is_not_drawn_across_a_gap() -> None:
-    points = [(START + hour * 3600, 1.0) for hour in (0, 1, 2, 9, 10)]
-    drawn = chart("t", {"a": points}, str).lines[0].path
-    assert drawn.count("M") == 2
-    assert drawn.count("L") == 3
+    at = [START + hour * 3600 for hour in (0, 1, 2, 9, 10)]
+    drawn = chart("t", at, {"a": [1.0] * 5}, str).lines[0]
+    assert drawn.path.count("M") == drawn.area.count("M") == drawn.area.count("Z") == 2
+    assert drawn.path.count("L") == 3
 
 
 @pytest.mark.parametrize(
@@ -47,8 +48,23 @@ def test_the_axis_ends_at_a_round_number(value: int, top: str) -> None:
 
 
 def test_sizes_have_units_of_a_power_of_two() -> None:
-    points = [(START, 3.0 * (1 << 30)), (START + 3600, 5.0 * (1 << 30))]
-    assert [tick.text for tick in chart("t", {"a": points}, format_size).up][-1] == "8.0 GiB"
+    values = [3.0 * (1 << 30), 5.0 * (1 << 30)]
+    drawn = chart("t", [START, START + 3600], {"a": values}, format_size)
+    assert [tick.text for tick in drawn.up] == ["0 B", "2 GiB", "4 GiB", "6 GiB", "8 GiB"]
+
+
+def test_stacked_lines_stand_on_each_other_and_tell_their_own_values() -> None:
+    at = [START, START + 3600]
+    lines = {"logs": [1.0, 2.0], "cache": [2.0, 6.0]}
+    drawn = chart("t", at, lines, str, stacked=True)
+    data = json.loads(drawn.data)
+    logs, cache = data["lines"]
+    assert drawn.up[-1].text == "8.0"
+    assert cache["y"][1] == drawn.up[-1].at
+    assert logs["y"][1] > cache["y"][1]
+    assert cache["text"] == ["2.0", "6.0"]
+    assert [line.style for line in drawn.lines] == ["kind-logs", "kind-cache"]
+    assert [line.last for line in drawn.lines] == ["2.0", "6.0"]
 
 
 def test_kinds_beyond_the_largest_are_one_line() -> None:

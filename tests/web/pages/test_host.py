@@ -38,10 +38,20 @@ def home(name: str = "default", **changes: Any) -> dict[str, Any]:
         "would_reap": 1010,
         "would_prune": {"items": 5, "bytes": 1 << 21},
         "slow_start": {"per_hour": 10, "left": 4, "waiting": 1006},
-        "capped": {"items": 40, "bytes": 1 << 20, "too_large": 0, "more_at": time.time() + 60},
+        "capped": {"items": 40, "bytes": 1 << 20, "more_at": time.time() + 60},
         "scanned_at": time.time() - 75,
         "leaked": [{"source": "cli", "cause": "mid_turn", "sessions": 1010}],
         "unknown": {"chat": 7},
+        "waiting": [
+            {
+                "reason": "chat",
+                "sessions": 7,
+                "overdue": 3,
+                "processes": 1,
+                "process_began_at": time.time() - 86400,
+                "dead_at": time.time() + 2 * 3600 + 30,
+            }
+        ],
         "policies": [{"policy": "old_sessions", "eligible": 5, "bytes": 1 << 21}],
         "prune_blocked": [],
         "unreachable": [],
@@ -72,15 +82,15 @@ def test_it_says_what_is_wrong_and_what_would_be_done() -> None:
     for sentence in (
         "1,010 dead",
         "7 unknown",
-        "1,010 cli mid turn",
-        "Cannot be judged: 7 (chat)",
+        "cli 1,010 0 0 1,010",
+        "7 cannot be judged (chat): dead in 2h, if nothing happens; 3 overdue",
         "transcripts 1.5 GiB",
         "low 1.0 GiB, high 2.0 GiB",
         "under pressure",
-        "reap ends 1,010 sessions; 1,006 wait for the slow start, 10 an hour at present",
+        "Ends 1,010 sessions ; 1,006 wait for the slow start, 10 an hour at present",
         "40 more items, 1.0 MiB, follow later",
-        "prune would take 5 items, 2.0 MiB",
-        "old sessions 5, 2.0 MiB",
+        "Would take 5 items, 2.0 MiB",
+        "old sessions 5 2.0 MiB",
         "1m ago",
         "agent up for 2h",
         "2 directories look like homes and are not watched",
@@ -103,14 +113,19 @@ def test_a_home_that_cannot_be_read_shows_no_numbers() -> None:
         scanned_at=None,
         leaked=[],
         unknown={},
+        waiting=[],
         policies=[],
     )
     text = words(shown(down))
     assert "down: timeout" in text
     assert "blind: database" in text
     assert "Open sessions: ?" in text
-    assert "prune would take ? items, ?" in text
-    assert "never" in text
+    assert "Would take ? items, ?" in text
+    assert "Disk: ?" in text
+    assert "never scanned" in text
+    assert "Pressure ? the thresholds were not checked yet" in text
+    assert "Last runs Not known while the home cannot be read" in text
+    assert "none" not in text
 
 
 def test_the_worst_home_comes_first() -> None:
@@ -135,7 +150,7 @@ def test_a_run_has_the_command_that_takes_it_back_while_it_can_be() -> None:
     }
     old = run | {"run": "20250101T000000-abcdef", "undoable_until": time.time() - 1}
     page = shown(home(), runs=[run, old, run | {"home": "another", "run": "elsewhere"}])
-    assert re.findall(r'class="copy">([^<]+)<', page) == [f"hermes-exporter undo {run['run']}"]
+    assert re.findall(r"hermes-exporter undo [^<]+", page) == [f"hermes-exporter undo {run['run']}"]
     assert f'href="/runs/{old["run"]}"' in page
     assert "elsewhere" not in page
 
@@ -153,13 +168,13 @@ def test_growth_of_leaks_and_lines_come_from_the_trends() -> None:
         "disk": {"transcripts": [1 << 30] * 600, "logs": [0] * 600},
     }
     page = shown(home(), trends={"interval_seconds": 300, "homes": [trend]})
-    assert "+144 in the last 1d" in words(page)
+    assert "+855 in the last 24h" in words(page)  # from what it was then to what it is now
     data = [json.loads(each) for each in Attributes.of(page, "data-lines")]
     sessions, disk, tokens = data
-    assert [line["name"] for line in sessions] == ["open", "dead"]
-    assert sessions[0]["points"][-1][3] == "599"
-    assert [line["name"] for line in disk] == ["transcripts"]
-    assert {point[3] for point in tokens[0]["points"]} == {"12,000"}
+    assert [line["text"][-1] for line in sessions["lines"]] == ["599", "299"]
+    assert [line["text"][-1] for line in disk["lines"]] == ["1.0 GiB"]
+    assert set(tokens["lines"][0]["text"]) == {"12,000"}
+    assert "open 599 dead 299" in words(page)
 
 
 def test_a_name_cannot_become_markup() -> None:
@@ -170,7 +185,8 @@ def test_a_name_cannot_become_markup() -> None:
 
 def test_only_one_home_is_shown_if_it_is_asked_for() -> None:
     page = shown(home("a"), home("b"), only="b")
-    assert re.findall(r'href="/\?home=([^"]+)"', page) == ["b"]
+    assert re.findall(r'<h2 id="home-1">([^<]+)</h2>', page) == ["b"]
+    assert "All 2 homes" in page
     assert "There is no home of this name" in shown(home("a"), only="zz")
 
 
@@ -179,7 +195,7 @@ def test_nothing_comes_from_elsewhere_and_nothing_is_inline() -> None:
     assert "://" not in page
     assert " style=" not in page
     assert not re.search(r"<script(?! src=)|<style| on\w+=", page)
-    for name in ("page.css", "page.js"):
+    for name in ("page.css", "page.js", "icon.svg"):
         found = static_file(name)
         assert found is not None
         assert f'"/static/{name}"' in page
@@ -188,7 +204,7 @@ def test_nothing_comes_from_elsewhere_and_nothing_is_inline() -> None:
 
 def test_many_homes_stay_one_page() -> None:
     page = shown(*(home(f"h{number}") for number in range(300)))
-    assert page.count('class="home"') == 12
+    assert page.count('class="card home"') == 12
     assert "288 more homes are only in the table" in page
 
 

@@ -39,7 +39,9 @@ def test_the_busiest_come_first() -> None:
     unknown = row(99, started_at=None)
     page = text(row(3), young, row(9), unknown)
     assert ids(page) == [5, 9, 3, 99]
-    assert "10.0" in page
+    assert ">10.0<" in page
+    assert ">0<" in page  # nothing is known of its hours
+    assert ">&lt;0.1<" in text(row(1, started_at=NOW - 86400 * 30))
 
 
 def test_a_session_of_seconds_is_not_the_busiest_for_its_first_message() -> None:
@@ -64,6 +66,18 @@ def test_a_long_list_has_pages() -> None:
     assert ids(last) == list(range(50, 0, -1))
     assert 'href="/sessions?verdict=dead&amp;page=1"' in first
     assert ids(text(*rows, query="page=-1")) == ids(first)
+
+
+def test_a_long_list_says_that_it_may_be_a_minute_old() -> None:
+    assert "renewed once a minute" in text(*(row(number) for number in range(501)))
+    assert "renewed" not in text(*(row(number) for number in range(500)))
+
+
+def test_a_list_that_would_be_too_long_says_so() -> None:
+    body = sessions_page([row(1)], "", NOW, left_out=12_345).body
+    assert isinstance(body, bytes)
+    assert b"12,345 more are open and not listed" in body
+    assert b"not listed" not in text(row(1)).encode()
 
 
 def test_a_session_says_what_explain_says() -> None:

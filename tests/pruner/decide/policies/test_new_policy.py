@@ -182,7 +182,7 @@ def test_the_agent_shows_what_it_could_free(tree: Tree, home: Path, tmp_path: Pa
 
 
 def test_settings_command_line_metrics_and_pages_know_it(tree: Tree) -> None:
-    assert POLICY in tree.run("exporter", "prune", "--help")
+    assert POLICY in tree.run("exporter", "help", "prune")
     assert POLICY in tree.run("exporter.reference.command_line", "bash")
     configuration = tree.run("exporter.reference.configuration")
     assert f"    {POLICY}: {{older_than: 30d}}" in configuration

@@ -1,0 +1,213 @@
+"""Runs that a person asks of a running agent: each in a thread, with workers of its own.
+
+A run does what the command would do without an agent, with the agent's settings and with what only
+the agent sees. It waits for no scan, and no scan and no scrape waits for it. The workers act as the
+owner of the home; what a home may not have done to it by hand, the agent does not do either.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import closing, contextmanager
+from typing import Final, TypeVar
+
+from exporter import logs
+from exporter.agent.home_finder import ChosenHomes
+from exporter.agent.run_history import RunInHome
+from exporter.agent.run_messages import RunAnnounced, RunBegins, RunMessage, RunProgress
+from exporter.agent.scan_loop import ScanLoop
+from exporter.agent.service import HostService
+from exporter.agent.state_store import StateStore, copy_memories
+from exporter.discovery.homes import Home
+from exporter.errors import ExporterError
+from exporter.workers.cancellation import Cancellation
+
+T = TypeVar("T")
+
+_RUNS_MAX: Final = 8
+_RUNS_PER_USER: Final = 2
+_GO_SECONDS: Final = 30.0
+"""How long a run that is ready waits for its command."""
+_PROGRESS_SECONDS: Final = 0.1
+_STOP_SECONDS: Final = 5.0
+"""How long the agent waits at its end for runs to reach a safe point."""
+
+log = logs.get("commands")
+
+
+class CommandGoneError(ExporterError):
+    """The command went away before its run began: nothing was done."""
+
+
+class Caller:
+    """The command at the other end of the socket."""
+
+    def __init__(self, send: Callable[[RunMessage], None]) -> None:
+        self._send = send
+        self._cancellation = Cancellation()
+        self._lock = threading.Lock()
+        self._ready = threading.Event()
+        self._gone = self._closed = False
+        self.has_begun = False
+        """True once something may have been done."""
+        self._told_at = 0.0
+
+    # The command, by the thread that serves the socket
+
+    def go(self) -> None:
+        self._ready.set()
+
+    def cancel(self) -> None:
+        with self._lock:
+            if not self._closed:
+                self._cancellation.request()
+
+    def leave(self) -> bool:
+        """The command is gone: a run that goes on is stopped at its next safe point.
+
+        Return False if none has begun; then none will.
+        """
+        self.cancel()
+        with self._lock:
+            self._gone = True
+            self._ready.set()
+            return self.has_begun
+
+    def close(self) -> None:
+        """The run has ended."""
+        with self._lock:
+            self._closed = True
+            self._cancellation.close()
+
+    # The run, by its own thread
+
+    @contextmanager
+    def acting(self, run: str) -> Iterator[Cancellation]:
+        """A `manual_run.Acting`: begin only when the command is ready for it."""
+        self._send(RunBegins(run))
+        self._ready.wait(_GO_SECONDS)
+        with self._lock:
+            self.has_begun = self._ready.is_set() and not self._gone
+        if not self.has_begun:
+            raise CommandGoneError("the command went away before its run began")
+        yield self._cancellation
+
+    def progress(self, home: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if done == total or now - self._told_at >= _PROGRESS_SECONDS:
+            self._told_at = now
+            self._send(RunProgress(home, done, total))
+
+    def announce(self, chosen: Sequence[RunInHome], newest: Sequence[RunInHome]) -> None:
+        self._send(RunAnnounced(list(chosen), list(newest)))
+
+
+class CommandRuns:
+    """The runs in progress. `start` may be called by one thread only."""
+
+    def __init__(self, loop: ScanLoop, state_dir: str) -> None:
+        self._agent = loop
+        self._state_dir = state_dir
+        self._lock = threading.Lock()
+        self._users: Counter[int] = Counter()
+        self._running: dict[Caller, ScanLoop | None] = {}
+        self._threads: list[threading.Thread] = []
+        self._closing = False
+
+    def start(
+        self, uid: int, homes: Sequence[Home], caller: Caller, work: Callable[[HostService], T]
+    ) -> Future[T]:
+        """Do this for a user, in a thread; raise ExporterError if there are too many already."""
+        with self._lock:
+            if self._closing:
+                raise ExporterError("the agent is stopping")
+            if self._users[uid] >= _RUNS_PER_USER or self._users.total() >= _RUNS_MAX:
+                raise ExporterError(
+                    f"the agent acts for {self._users.total()} commands already; "
+                    "try again when one of them has finished"
+                )
+            self._users[uid] += 1
+            self._running[caller] = None
+        future: Future[T] = Future()
+        thread = threading.Thread(
+            target=self._run, args=(uid, homes, caller, work, future), name="command", daemon=True
+        )
+        self._threads = [each for each in self._threads if each.is_alive()] + [thread]
+        thread.start()
+        return future
+
+    def abandon(self, caller: Caller) -> None:
+        """The command is gone: its run is stopped at the next safe point, a scan at once."""
+        with self._lock:
+            loop = self._running.get(caller)
+        if not caller.leave() and loop is not None:
+            threading.Thread(target=loop.close, name="abandoned", daemon=True).start()
+
+    def _run(
+        self,
+        uid: int,
+        homes: Sequence[Home],
+        caller: Caller,
+        work: Callable[[HostService], T],
+        future: Future[T],
+    ) -> None:
+        try:
+            with self._service(uid, homes, caller) as service:
+                result = work(service)
+        except BaseException as error:  # noqa: BLE001 - it belongs to the command that asked
+            self._forget(uid, caller)
+            future.set_exception(error)
+        else:
+            self._forget(uid, caller)
+            future.set_result(result)
+
+    def _forget(self, uid: int, caller: Caller) -> None:
+        with self._lock:
+            self._users[uid] -= 1
+            del self._running[caller]
+
+    @contextmanager
+    def _service(self, uid: int, homes: Sequence[Home], caller: Caller) -> Iterator[HostService]:
+        with closing(StateStore.in_memory()) as store:
+            copy_memories(self._state_dir, store)
+            loop = ScanLoop(
+                self._agent.settings,
+                store,
+                pool=self._agent.pool_beside(),
+                discovery=ChosenHomes(homes),
+                every_session=True,
+                acting=False,
+                counts_usage=False,
+            )
+            try:
+                with self._lock:
+                    if self._closing:
+                        raise ExporterError("the agent is stopping")
+                    self._running[caller] = loop
+                yield HostService(loop, self._plans_of(uid))
+            finally:
+                loop.close()
+
+    def _plans_of(self, uid: int) -> str:
+        """Return where this user's printed plans are kept: no user can name another's."""
+        return os.path.join(self._state_dir, "users", str(uid)) if uid else self._state_dir
+
+    def close(self) -> None:
+        """Stop all runs at their next safe point; end those that do not reach it soon."""
+        with self._lock:
+            self._closing = True
+            running = dict(self._running)
+        for caller in running:
+            self.abandon(caller)
+        until = time.monotonic() + _STOP_SECONDS
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()))
+        with self._lock:
+            left = [loop for loop in self._running.values() if loop is not None]
+        for loop in left:
+            loop.close()
