@@ -492,13 +492,15 @@ class Machine:
     # The product
 
     def _scan_with(self, agent: Any) -> None:
+        before = {home.path: self.seen[home.path].rows for home in self.homes}
         fallen = self._acting(agent.scan)
         if fallen:
             raise BrokenPromiseError(f"counters fell: {fallen}")
         faulty = self._faulty
         for home in self.homes:
             rows = self.seen[home.path].rows
-            self.model.scanned(home, rows, main=agent is self.stage.agents[0])
+            is_main = agent is self.stage.agents[0]
+            self.model.scanned(home, before[home.path], rows, main=is_main)
             if not faulty and agent.up[home.path]:
                 self.model.check_healed(home, self.seen[home.path], since=agent.knows_since)
                 if agent is self.stage.agents[0]:

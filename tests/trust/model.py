@@ -248,12 +248,17 @@ class Model:
             return self.rules.server
         return self.rules.chat
 
-    def scanned(self, home: Home, rows: Mapping[str, Row], *, main: bool) -> None:
-        """An agent has scanned: it sees who is stopped now. `main`: the one that must act."""
+    def scanned(
+        self, home: Home, before: Mapping[str, Row], rows: Mapping[str, Row], *, main: bool
+    ) -> None:
+        """An agent has scanned: it sees who is stopped now. `main`: the one that must act.
+
+        A session that this scan opens again was ended when it was read: the next one sees it open.
+        """
         paused = home.stopped_since is not None or any(p.stopped for p in self.of(home))
         for session in home.sessions.values() if main else ():
-            row = rows.get(session.id)
-            if row is None or row.ended_at is not None:
+            seen = [each.get(session.id) for each in (before, rows)]
+            if any(row is None or row.ended_at is not None for row in seen):
                 session.watched_since = None  # one that is opened again is watched anew
             elif session.watched_since is None or paused:
                 session.watched_since = self.clock.monotonic

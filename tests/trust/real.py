@@ -188,6 +188,8 @@ class RealHome:
     keep: float
     tokens: dict[str, str] = field(default_factory=dict)
     """What was said and stored: token to session."""
+    said_by: dict[str, int] = field(default_factory=dict)
+    """The process that said it, where a turn of a process did."""
     routed: dict[str, float] = field(default_factory=dict)
     released: set[str] = field(default_factory=set)
     trashed_at: dict[str, float] = field(default_factory=dict)
@@ -514,7 +516,17 @@ class RealMachine:
             process.handle.wait(process.handle.ask(process.window, token))
         else:
             process.handle.ask("say", words=token)
-        self._stored(process.home, process, token)
+        home = process.home
+        home.said_by[token] = process.pid
+        if process.kind == "editor" and not home.hermes.at_least("0.18.2"):
+            # It writes the whole session anew, from its memory: what another process said in it
+            # meanwhile is lost by Hermes itself.
+            home.released |= {
+                each
+                for each, session in home.tokens.items()
+                if session == process.on and home.said_by.get(each) != process.pid
+            }
+        self._stored(home, process, token)
 
     def _stored(self, home: RealHome, process: Live | None, token: str) -> None:
         def found() -> list[str]:
@@ -921,7 +933,10 @@ def _episode_folder() -> Any:
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        if os.environ.get("KEEP_HOMES"):
+            print(folder, file=sys.stderr)
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def episode(script: Sequence[Step], seed: int, counts: Counter[str]) -> str:
