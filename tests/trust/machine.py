@@ -75,8 +75,12 @@ FAULTS = ("kill", "kill", "kill", "ENOSPC", "EIO", "EMFILE", "EROFS")
 
 
 def draw_episode(seed: int, steps: int) -> list[Step]:
-    """The script of an episode: at its end a conversation comes back, which takes weeks."""
-    return [*draw(seed, steps)[:-1], Step("come_back", seed, seed // 3, seed // 5)]
+    """The script of an episode.
+
+    At its end a conversation comes back, which takes weeks. Then the journals are lost.
+    """
+    end = [Step("come_back", seed, seed // 3, seed // 5), Step("lose_journals"), Step("undo_all")]
+    return [*draw(seed, steps)[: -len(end)], *end]
 
 
 def draw(seed: int, steps: int, weights: dict[str, int] | None = None) -> list[Step]:
@@ -681,6 +685,15 @@ class Machine:
         for offset in range(64):
             content[(step.c + offset) % len(content)] ^= 0x55
         journal.write_bytes(content)
+
+    def _lose_journals(self, step: Step) -> None:
+        del step
+        for home in self.homes:
+            (Path(home.path) / ".hermes-exporter/journal.db").unlink(missing_ok=True)
+            home.journal_damaged = True
+        for agent in (*self.stage.agents, *self.stage.agents):
+            self.clock.advance(61)
+            self._scan_with(agent)
 
     # Backups
 

@@ -54,6 +54,7 @@ prune:
     state_db_payload: {high: 30KB, low: 10KB}
     empty_sessions: {high: 4, low: 1}
 """
+_OF_RUNS = ("hermes_reaper_", "hermes_prune_")
 _FILLER = "and so on " * 20
 
 
@@ -333,13 +334,18 @@ class _Agent:
             if thread.name == "prune":
                 thread.join(60.0)
         self.up = {home.path: home.up for home in view.homes}
-        fallen = []
+        shown: dict[str, float] = {}
         for line in self._metrics.render(view).text.decode().splitlines():
             name, _, value = line.rpartition(" ")
             if not line.startswith("#") and ("_total{" in name or name.endswith("_total")):
-                if float(value) < self._counters.get(name, 0.0):
-                    fallen.append(f"{name}: {self._counters[name]} → {value}")
-                self._counters[name] = float(value)
+                shown[name] = float(value)
+        fallen = [
+            f"{name}: {known} → {shown.get(name, 'nothing')}"
+            for name, known in self._counters.items()
+            # What runs did is always shown; the label values of usage may be given up.
+            if shown.get(name, 0.0 if name.startswith(_OF_RUNS) else known) < known
+        ]
+        self._counters |= shown
         return fallen
 
     def trouble(self, home: Home) -> list[str]:
