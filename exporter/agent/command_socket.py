@@ -51,6 +51,8 @@ _ANSWER_SECONDS: Final = 60.0
 _TREND_SECONDS: Final = 86_400.0
 _DRAIN_SECONDS: Final = 2.0
 _SIGN_OF_LIFE_SECONDS: Final = 5.0
+_SEEN_SECONDS: Final = 4.0
+"""How long the reply about a run waits for a scan that has seen what the run did."""
 _UNREAD_BYTES_MAX: Final = 64 * 1024
 _KINDS: Final = ((UnwatchedError, "unwatched"), (QueryError, "busy"), (UsageError, "usage"))
 _CLIENT_ERRORS: Final = (OSError, TimeoutError, EOFError, msgspec.MsgspecError, ValueError)
@@ -93,9 +95,6 @@ class AgentMemory(Protocol):
     def abandon(self, caller: Caller) -> None:
         """The command is gone."""
 
-    def scan_soon(self) -> None:
-        """Scan now, so that the next command sees what this one did."""
-
 
 class CommandSocket:
     """A listening socket; `open` makes it."""
@@ -107,6 +106,7 @@ class CommandSocket:
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.Task[Any] | None] = set()
         self._identity: tuple[int, int] | None = None
+        self._closed = asyncio.Event()
 
     async def listen(self, listener: socket.socket) -> None:
         found = os.lstat(self.path)
@@ -117,6 +117,7 @@ class CommandSocket:
 
     def close(self) -> None:
         """Stop listening, and remove the socket file if it is still ours."""
+        self._closed.set()
         if self._server is not None:
             self._server.close()
         try:
@@ -214,10 +215,20 @@ class CommandSocket:
             log.error("command failed", command=question.command, error=where)
             return frame(Reply(__version__, "failed", f"the agent failed: {where}"))
         finally:
-            heeding.cancel()
-            if caller.has_begun:
-                self._memory.scan_soon()
             caller.close()
+            if caller.has_begun:
+                await self._look_again()
+            heeding.cancel()
+
+    async def _look_again(self) -> None:
+        """Scan, so that every page and command that follows a run shows what it did."""
+        ends = [
+            asyncio.ensure_future(self._memory.next_scan()),
+            asyncio.ensure_future(self._closed.wait()),  # then no scan follows
+        ]
+        await asyncio.wait(ends, timeout=_SEEN_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        for each in ends:
+            each.cancel()
 
     async def _heed(self, reader: asyncio.StreamReader, caller: Caller) -> None:
         """Pass on what the command says, until it is gone."""

@@ -36,7 +36,7 @@ from exporter.workers import protocol
 from exporter.workers.protocol import ProbeRequest, RunsRequest, Want
 
 _SCAN_SECONDS: Final = PROBE_SECONDS + READ_SECONDS
-_BETWEEN_SCANS_SECONDS: Final = 0.2
+_BETWEEN_SCANS_SECONDS: Final = 0.05
 _BETWEEN_CONFIRMATIONS_SECONDS: Final = 2.0
 """Pause between the scans of a reap: a session is dead only if several scans in a row agree. What
 only shows verdicts waits less: nothing is done because of it.

@@ -155,6 +155,7 @@ def _prune_figures(home: HomeView) -> dict[str, Any]:
     """Return what each policy could take, and what prevents it; empty before the first plan."""
     report = home.prune
     return {
+        "planned_at": report.made_at if report is not None else None,
         "policies": [
             {"policy": each.policy, "eligible": each.eligible, "bytes": each.reclaimable_bytes}
             for each in (report.policies if report is not None else ())

@@ -72,7 +72,7 @@ class PruneReport(Struct, frozen=True):
     """Of the plan that an automatic run would execute now."""
     would_bytes: Bytes = 0
     could_items: Count | None = None
-    """Of the plan that `prune` by hand would make now; None if it was not asked for."""
+    """Of the plan that `prune` by hand would make now; None before that is computed."""
     could_bytes: Bytes = 0
     emergency: bool = False
     capped: Capped | None = None

@@ -8,13 +8,11 @@ from typing import Final
 import apsw
 from msgspec import Struct, structs
 
-from exporter.config.prune import Prune
 from exporter.errors import HomeError
-from exporter.pruner.decide.inventory import Inventory
 from exporter.pruner.decide.plan import plan_prune
 from exporter.pruner.decide.protection import protect
-from exporter.pruner.decide.report import report, threshold_reports
-from exporter.pruner.decide.thresholds import Pressure, assess, for_manual_run, read_levels
+from exporter.pruner.decide.report import report
+from exporter.pruner.decide.thresholds import assess, read_levels
 from exporter.pruner.gather.inventory_reader import (
     InventoryReader,
     InventoryRequest,
@@ -22,7 +20,7 @@ from exporter.pruner.gather.inventory_reader import (
     Measurements,
 )
 from exporter.pruner.gather.unchanged import CachedResult
-from exporter.pruner.models import PrunePlan, PruneReport
+from exporter.pruner.models import PrunePlan
 from exporter.pruner.requests import PrunePlanRequest, PrunePlanResult
 from exporter.reaper.models import ProcessFacts, ReaperRules
 from exporter.runs.models import Plan
@@ -113,9 +111,13 @@ def _plan(
     inventory = read.inventory
     levels = read_levels(inventory, settings)
     pressure, memory = assess(levels, settings, read.memory, inventory.taken_at)
-    figures, automatic = report(inventory, settings, pressure, by_age=not request.by_pressure)
-    if request.figures_by_hand:
-        figures = _figures_by_hand(figures, inventory, settings, pressure)
+    figures, automatic = report(
+        inventory,
+        settings,
+        pressure,
+        by_age=not request.by_pressure,
+        figures_by_hand=request.figures_by_hand,
+    )
     if request.by_hand:
         made = plan_prune(
             seen.home,
@@ -129,25 +131,6 @@ def _plan(
     else:
         made = structs.replace(automatic, home=seen.home)
     return PrunePlanResult(made, figures, memory, pressure)
-
-
-def _figures_by_hand(
-    figures: PruneReport, inventory: Inventory, settings: Prune, pressure: Pressure
-) -> PruneReport:
-    """Return the figures of a first look, without grace time: what `prune` would do now."""
-    protection = protect(inventory, settings)
-    demanded, allowed = (
-        plan_prune("", inventory, protection, settings, pressure=marks, by_hand=True)
-        for marks in (pressure, None)
-    )
-    return structs.replace(
-        figures,
-        thresholds=threshold_reports(for_manual_run(pressure)),
-        would_items=len(demanded.actions),
-        would_bytes=sum(action.bytes for action in demanded.actions),
-        could_items=len(allowed.actions),
-        could_bytes=sum(action.bytes for action in allowed.actions),
-    )
 
 
 def _unchanged_plan(home: str, cached: CachedResult, now: float) -> PrunePlanResult:

@@ -91,6 +91,8 @@ class WorkerHome:
         self._run_reader = RunReader(home, END_SESSION, ENDS)
         self._runs = KnownRuns()
         self._judged_at = float("-inf")
+        self._judged_runs: KnownRuns | None = None
+        self._sent_runs: KnownRuns | None = None
         self.used_again = UsedAgain()
         self._grown: set[str] = set()
         """Sessions that changed since the last verdicts."""
@@ -214,11 +216,14 @@ class WorkerHome:
         return sessions
 
     def _judge(self, request: ScanRequest) -> None:
-        """Judge the open sessions; if there are very many, not at every scan."""
+        """Judge the open sessions; if there are very many, not at every scan, but always after a
+        run or undo.
+        """
         since = self._monotonic() - self._judged_at
-        if len(self._open) > _ALWAYS_JUDGE_SESSIONS and since < request.rules.interval_seconds:
+        is_new = since >= request.rules.interval_seconds or self._judged_runs is not self._runs
+        if len(self._open) > _ALWAYS_JUDGE_SESSIONS and not is_new:
             return
-        self._judged_at = self._monotonic()
+        self._judged_at, self._judged_runs = self._monotonic(), self._runs
         blind = request.facts.blind
         if self._scanner.state.routing is None or not self._scanner.state.routing.readable:
             blind = (*blind, "routing")
@@ -334,11 +339,13 @@ class WorkerHome:
         sessions = self._open
         moved = self._sessions_sent != self._revision()
         due = self._monotonic() - self._sessions_sent_at >= _SEND_SESSIONS_SECONDS
+        due = due or self._sent_runs is not self._runs
         few = len(sessions) <= _ALWAYS_SEND_SESSIONS
         due_now = request.every_session or few or (moved and due)
         if not (due_now and request.list_sessions):
             return
         self._sessions_sent_at, self._sessions_sent = self._monotonic(), self._revision()
+        self._sent_runs = self._runs
         page: list[JudgedSession] = []
         first = True
         for session in sessions.values():

@@ -71,6 +71,32 @@ def as_other(folder: Path, *words: str | Path) -> subprocess.CompletedProcess[st
 # The same as without an agent
 
 
+def test_what_a_run_did_is_seen_as_soon_as_its_command_returns(folder: Path) -> None:
+    """The agent would scan next in an hour; more sessions than it judges and lists at each scan."""
+    home = small_home(folder / "home", 600)
+    text = configuration({"home": home}).replace("interval: 1s", "interval: 1h")
+    flag = f"--agent.socket={folder}/agent.sock"
+    with agent(folder, (), flag, configuration=text) as started:
+        when_up(started, "home")
+
+        def dead() -> tuple[int, int, int]:
+            (status,) = run_json("status", *by_agent(folder))["homes"]
+            (shown,) = json.loads(started.get("/api/v1/status")[1])["homes"]
+            listed = json.loads(started.get("/api/v1/sessions")[1])
+            of_verdict = sum(each["verdict"] == "dead" for each in listed)
+            return status["verdicts"]["dead"], shown["verdicts"]["dead"], of_verdict
+
+        run_json("status", "--fresh", *by_agent(folder))
+        reaped = run_json("reap", "--yes", *by_agent(folder))
+        assert reaped["done"] == 600
+        assert dead() == (0, 0, 0)
+        assert f"hermes-exporter undo {reaped['run']}" in started.get("/")[1].decode()
+        run("undo", reaped["run"], *by_agent(folder))
+        (status,) = json.loads(started.get("/api/v1/status")[1])["homes"]
+        assert status["verdicts"]["held"] == 600  # what an undo opened is kept open
+        assert f"hermes-exporter undo {reaped['run']}" not in started.get("/")[1].decode()
+
+
 def test_prune_undo_and_purge_by_the_agent_are_those_of_the_command(folder: Path) -> None:
     home = old_sessions(folder / "home", 30)
     before = picture(home)
@@ -90,6 +116,7 @@ def test_prune_undo_and_purge_by_the_agent_are_those_of_the_command(folder: Path
         assert (pruned["outcome"], pruned["done"]) == ("done", len(told["plan"]["actions"]))
         assert [each["run"] for each in run_json("history", *by_agent(folder))] == [pruned["run"]]
         assert 'msg="command"' in started.log() or "msg=command" in started.log()
+        assert f"hermes-exporter undo {pruned['run']}" in started.get("/")[1].decode()
 
         undone = run("undo", "--last", *by_agent(folder))
         assert undone.returncode == 0, undone.stderr

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from msgspec import structs
+
 from exporter.config.prune import POLICY_NAMES, Prune
 from exporter.pruner.decide.findings import Finding
 from exporter.pruner.decide.inventory import Inventory
 from exporter.pruner.decide.lineage import Lineages
 from exporter.pruner.decide.plan import find_all, plan_prune
 from exporter.pruner.decide.protection import Protection, protect
-from exporter.pruner.decide.thresholds import Pressure
+from exporter.pruner.decide.thresholds import Pressure, for_manual_run
 from exporter.pruner.models import (
     REASONS_MAX,
     UNREACHABLE_MAX,
@@ -20,9 +24,18 @@ from exporter.pruner.models import (
 
 
 def report(
-    inventory: Inventory, settings: Prune, pressure: Pressure, *, by_age: bool = False
+    inventory: Inventory,
+    settings: Prune,
+    pressure: Pressure,
+    *,
+    by_age: bool = False,
+    figures_by_hand: bool = False,
 ) -> tuple[PruneReport, PrunePlan]:
-    """Return the figures of a home and its automatic plan, in which `home` is still empty."""
+    """Return the figures of a home and its automatic plan, in which `home` is still empty.
+
+    `figures_by_hand`: thresholds, and what they demand, are those of `prune --pressure`, a first
+    look without grace time.
+    """
     lineages = Lineages(inventory.sessions)
     protection = protect(inventory, settings, lineages=lineages)
     findings = _findings(inventory, protection, settings, lineages)
@@ -47,11 +60,48 @@ def report(
         blocked=list(dict.fromkeys(reason for reason in reasons if reason))[:REASONS_MAX],
         why=plan.why,
         would_items=len(plan.actions),
-        would_bytes=sum(action.bytes for action in plan.actions),
+        would_bytes=_bytes_of(plan),
         emergency=pressure.emergency,
         capped=plan.capped,
     )
+    plan_by_hand = partial(
+        plan_prune,
+        "",
+        inventory,
+        protection,
+        settings,
+        by_hand=True,
+        findings=_findings_by_hand(inventory, protection, settings, lineages, findings),
+    )
+    allowed = plan_by_hand()
+    made = structs.replace(made, could_items=len(allowed.actions), could_bytes=_bytes_of(allowed))
+    if figures_by_hand:
+        demanded = plan_by_hand(pressure=pressure)
+        made = structs.replace(
+            made,
+            thresholds=threshold_reports(for_manual_run(pressure)),
+            would_items=len(demanded.actions),
+            would_bytes=_bytes_of(demanded),
+        )
     return made, plan
+
+
+def _bytes_of(plan: PrunePlan) -> int:
+    return sum(action.bytes for action in plan.actions)
+
+
+def _findings_by_hand(
+    inventory: Inventory,
+    protection: Protection,
+    settings: Prune,
+    lineages: Lineages,
+    automatic: dict[str, Finding],
+) -> dict[str, Finding]:
+    """Return what each policy may take by hand: the same, unless Hermes prunes by itself."""
+    own, now = inventory.self_pruning, inventory.taken_at
+    if protection.blocked or not (own.has_sessions(now) or own.has_checkpoints(now)):
+        return automatic
+    return find_all(inventory, protection, settings, by_hand=True, lineages=lineages)
 
 
 def _findings(

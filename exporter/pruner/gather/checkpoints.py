@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from exporter.hermes.checkpoints import CheckpointLayout, StoreProject
@@ -26,6 +26,7 @@ _GIT_SECONDS: Final = 5.0
 _SIZES_PER_PLAN: Final = 10
 """Projects that git measures for one plan; a large store needs a few plans."""
 _SIZES_IF_THOROUGH: Final = 1000
+_PROCESSES: Final = 2
 
 
 class KnownWorkdirs:
@@ -54,7 +55,6 @@ class CheckpointReader:
         self._absences = MissingWorkdirs(home, mountinfo, fstab)
         self.sizes: dict[str, tuple[float, int]] = {}
         """By project: when it was last written when it was measured, and its bytes."""
-        self._sizes_left = 0
 
     def read(
         self,
@@ -67,11 +67,12 @@ class CheckpointReader:
     ) -> tuple[tuple[Checkpoint, ...], KnownWorkdirs]:
         """Return all checkpoints as of the last walk, and what is now known of their folders."""
         self._absences.refresh(monotonic)
-        self._sizes_left = _SIZES_IF_THOROUGH if thorough else _SIZES_PER_PLAN
+        projects = tuple(disk.stored_projects())
+        self._measure(projects, _SIZES_IF_THOROUGH if thorough else _SIZES_PER_PLAN)
         updated = KnownWorkdirs(known.namespaces)
         found = [
             *self._repos(disk.repositories(), owner, known, updated, now),
-            *self._projects(disk.stored_projects(), owner, known, updated, now),
+            *self._projects(projects, owner, known, updated, now),
         ]
         return tuple(found), updated
 
@@ -180,9 +181,6 @@ class CheckpointReader:
         for project in projects:
             state, since = self._workdir(project.name, project.workdir, known, updated, now)
             size = self.sizes.get(project.name)
-            if (size is None or size[0] != project.last_touch) and self._sizes_left > 0:
-                self._sizes_left -= 1
-                size = self.sizes[project.name] = (project.last_touch, self._size(project.name))
             yield Checkpoint(
                 layout=CheckpointLayout.STORE,
                 target=project.name,
@@ -193,6 +191,20 @@ class CheckpointReader:
                 is_own=is_own,
                 expected=ExpectedProject.of(self._store, project.name),
             )
+
+    def _measure(self, projects: Sequence[StoreProject], most: int) -> None:
+        """Measure projects that are new or have changed, two at a time: each starts a process."""
+        changed = [
+            each for each in projects if self.sizes.get(each.name, (None,))[0] != each.last_touch
+        ][:most]
+        if not changed:
+            return
+        from concurrent.futures import ThreadPoolExecutor  # few homes have a store that changes
+
+        with ThreadPoolExecutor(_PROCESSES) as pool:
+            sizes = pool.map(self._size, [each.name for each in changed])
+            for project, size in zip(changed, sizes, strict=True):
+                self.sizes[project.name] = (project.last_touch, size)
 
     def _size(self, name: str) -> int:
         """Return the bytes that no other project shares; 0 if git cannot tell."""

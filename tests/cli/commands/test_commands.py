@@ -60,7 +60,7 @@ def test_status_has_the_keys_that_scripts_rely_on(options: Words, home: Path) ->
         *("home", "path", "up", "trouble", "blind", "sessions", "verdicts", "disk"),
         *("not_listed", "thresholds", "breaker", "would_reap", "slow_start", "would_prune"),
         *("capped", "scanned_at", "leaked", "unknown", "policies", "prune_blocked", "unreachable"),
-        *("could_prune", "has_database", "next_clean_up_at"),
+        *("could_prune", "has_database", "next_clean_up_at", "planned_at"),
         "waiting",
     }
     assert first["up"] is True

@@ -108,9 +108,10 @@ def sentences(home: Mapping[str, Any]) -> Iterator[str]:
         yield f"{words(name)}{pressed} low {low}, high {high} {amount(name, each['value'])}"
     many = "" if home["would_reap"] == 1 else "s"
     yield f"Would end {format_count(home['would_reap'])} session{many}"
-    plan = home["would_prune"]
-    many = "" if plan["items"] == 1 else "s"
-    yield f"Would take {format_count(plan['items'])} item{many}, {format_size(plan['bytes'])}"
+    for begin, key in (("By hand:", "could_prune"), ("would take", "would_prune")):
+        plan = home[key]
+        many = "" if plan["items"] == 1 else "s"
+        yield f"{begin} {format_count(plan['items'])} item{many}, {format_size(plan['bytes'])}"
     for each in home["policies"]:
         if each["eligible"]:
             count, size = format_count(each["eligible"]), format_size(each["bytes"])

@@ -37,6 +37,8 @@ def home(name: str = "default", **changes: Any) -> dict[str, Any]:
         "breaker": None,
         "would_reap": 1010,
         "would_prune": {"items": 5, "bytes": 1 << 21},
+        "could_prune": {"items": 51, "bytes": 3 << 20},
+        "planned_at": time.time() - 130,
         "slow_start": {"per_hour": 10, "left": 4, "waiting": 1006},
         "capped": {"items": 40, "bytes": 1 << 20, "more_at": time.time() + 60},
         "scanned_at": time.time() - 75,
@@ -89,7 +91,8 @@ def test_it_says_what_is_wrong_and_what_would_be_done() -> None:
         "under pressure",
         "Ends 1,010 sessions ; 1,006 wait for the slow start, 10 an hour at present",
         "40 more items, 1.0 MiB, follow later",
-        "Would take 5 items, 2.0 MiB",
+        "Prune now as of 2m ago By hand: 51 items, 3.0 MiB , all that the policies allow",
+        "The plan: hermes-exporter prune If it enforced, the agent would take 5 items, 2.0 MiB",
         "old sessions 5 2.0 MiB",
         "1m ago",
         "agent up for 2h",
@@ -110,6 +113,8 @@ def test_a_home_that_cannot_be_read_shows_no_numbers() -> None:
         disk={},
         thresholds=[],
         would_prune={"items": None, "bytes": None},
+        could_prune={"items": None, "bytes": None},
+        planned_at=None,
         scanned_at=None,
         leaked=[],
         unknown={},
@@ -120,12 +125,23 @@ def test_a_home_that_cannot_be_read_shows_no_numbers() -> None:
     assert "down: timeout" in text
     assert "blind: database" in text
     assert "Open sessions: ?" in text
-    assert "Would take ? items, ?" in text
+    assert "Prune now By hand: ? items, ?" in text
     assert "Disk: ?" in text
     assert "never scanned" in text
     assert "Pressure ? the thresholds were not checked yet" in text
     assert "Last runs Not known while the home cannot be read" in text
     assert "none" not in text
+
+
+def test_the_command_beside_a_number_says_if_it_is_for_more_homes_than_this() -> None:
+    modes: dict[str, Any] = {"mode": {"reaper": "observe", "prune": "observe"}}
+    calm = modes | {"could_prune": {"items": 0, "bytes": 0}, "would_reap": 0}
+    one, several = shown(home(**modes)), shown(home(**modes), home("b", **modes))
+    for command in ("reap", "prune"):
+        wanted = f"hermes-exporter {command}"
+        assert f"The plan: {wanted} " in words(one)
+        assert f"The plan of all homes: {wanted} " in words(several)
+        assert wanted not in words(shown(home(**calm)))
 
 
 def test_the_worst_home_comes_first() -> None:
