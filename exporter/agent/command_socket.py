@@ -95,6 +95,9 @@ class AgentMemory(Protocol):
     def abandon(self, caller: Caller) -> None:
         """The command is gone."""
 
+    def scan_soon(self) -> None:
+        """Scan now, so that the next command sees what this one did."""
+
 
 class CommandSocket:
     """A listening socket; `open` makes it."""
@@ -217,11 +220,12 @@ class CommandSocket:
         finally:
             caller.close()
             if caller.has_begun:
+                self._memory.scan_soon()
                 await self._look_again()
             heeding.cancel()
 
     async def _look_again(self) -> None:
-        """Scan, so that every page and command that follows a run shows what it did."""
+        """Wait for a scan, so that every page and command that follows shows what the run did."""
         ends = [
             asyncio.ensure_future(self._memory.next_scan()),
             asyncio.ensure_future(self._closed.wait()),  # then no scan follows

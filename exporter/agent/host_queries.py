@@ -176,6 +176,9 @@ class AgentQueries:
     def abandon(self, caller: Caller) -> None:
         self._runs.abandon(caller)
 
+    def scan_soon(self) -> None:
+        self._queue.wake()
+
     def close(self) -> None:
         """Stop what is done for commands."""
         self._runs.close()

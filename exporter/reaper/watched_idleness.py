@@ -7,8 +7,9 @@ make a session look idle.
   has the database open was stopped or frozen.
 - A session counts as changed at the scan that first saw its current state. At the first scan of a
   boot every session counts as changed.
-- The agent stores what was watched from time to time and gives it to the next worker. A session
-  that changed in between no longer matches and counts as changed.
+- The agent stores what was watched from time to time and gives it to the next worker, and to what
+  commands ask it to do. A session that changed in between no longer matches and counts as changed;
+  a process that wrote in between no longer counts as silent.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ from exporter.snapshot import OpenSession
 
 SESSIONS_MAX: Final = 15_000
 """Sessions kept for the next worker, longest idle first; the others then count as changed."""
-_HEADER: Final = struct.Struct("<4s16sdd?")
-_ENTRY: Final = struct.Struct("<Qqdd")
-_FORMAT: Final = b"HEW2"
+_WRITERS_MAX: Final = 1_000
+_HEADER: Final = struct.Struct("<4s16sdd?qI")
+_WRITER: Final = struct.Struct("<QQQq")
+_ENTRY: Final = struct.Struct("<Qqddq")
+_FORMAT: Final = b"HEW3"
 _NO_FINGERPRINT: Final = -1
 """Python's hash never has this value."""
 
@@ -94,10 +97,11 @@ class WatchedIdleness:
         scan before this one.
         """
         self._scan += 1
+        begun_anew = begun_anew or self._last is None
         self._advance(self._read_moment(), any(_is_paused(each) for each in holders))
         self._update_writers(holders)
         old = FirstSeen(self._moment.since_boot)
-        new = old if begun_anew or not self._scan else old._replace(absent_scan=self._scan - 1)
+        new = old if begun_anew else old._replace(absent_scan=self._scan - 1)
         began_before, self._wall = self._wall, now
         moved = _with_ancestors(grown, sessions)
         time_now = self._time()
@@ -176,13 +180,21 @@ class WatchedIdleness:
             return b""
         kept = sorted(self._sessions.items(), key=lambda item: item[1].since)[:SESSIONS_MAX]
         entries = (
-            _ENTRY.pack(_key(session_id), each.fingerprint, each.since, each.presence.seen_at)
+            _ENTRY.pack(_key(session_id), each.fingerprint, each.since, *each.presence)
             for session_id, each in kept
         )
+        writers = list(self._writers.items())[:_WRITERS_MAX]
         header = _HEADER.pack(
-            _FORMAT, boot, self._paused_seconds, self._moment.monotonic, self._stopped
+            _FORMAT,
+            boot,
+            self._paused_seconds,
+            self._moment.monotonic,
+            self._stopped,
+            self._scan,
+            len(writers),
         )
-        return header + b"".join(entries)
+        silent = (_WRITER.pack(*process, *written) for process, written in writers)
+        return header + b"".join(silent) + b"".join(entries)
 
     def load(self, data: bytes) -> None:
         """Continue from what an earlier worker watched; invalid data is ignored.
@@ -190,17 +202,22 @@ class WatchedIdleness:
         From an earlier boot only one fact is used: a session was seen before this boot, and so
         before every process of this boot.
         """
-        size = len(data) - _HEADER.size
-        if not data.startswith(_FORMAT) or size < 0 or size % _ENTRY.size:
+        if not data.startswith(_FORMAT) or len(data) < _HEADER.size:
             return
-        _, boot, paused, last_scan, stopped = _HEADER.unpack_from(data)
+        _, boot, paused, last_scan_at, stopped, scan, writers = _HEADER.unpack_from(data)
+        sessions_at = _HEADER.size + writers * _WRITER.size
+        size = len(data) - sessions_at
+        if size < 0 or size % _ENTRY.size:
+            return
         same_boot = boot == _boot(self._read_moment().boot_id)
-        self._paused_seconds = paused if same_boot else 0.0
-        self._loaded_at = last_scan if same_boot else None
-        self._stopped = stopped and same_boot
-        for key, mark, since, seen_at in _ENTRY.iter_unpack(data[_HEADER.size :]):
+        if same_boot:
+            self._paused_seconds, self._loaded_at = paused, last_scan_at
+            self._stopped, self._scan = stopped, scan
+            for pid, ticks, written, since in _WRITER.iter_unpack(data[_HEADER.size : sessions_at]):
+                self._writers[pid, ticks] = (written, since)
+        for key, mark, since, seen_at, absent in _ENTRY.iter_unpack(data[sessions_at:]):
             self._earlier[key] = (
-                _Watched(mark, since, FirstSeen(seen_at))
+                _Watched(mark, since, FirstSeen(seen_at, absent))
                 if same_boot
                 else _Watched(_NO_FINGERPRINT, 0.0, FirstSeen(0.0))
             )

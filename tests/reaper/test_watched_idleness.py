@@ -197,7 +197,36 @@ def test_the_first_sight_of_a_session_is_kept_by_the_boot_clock() -> None:
     assert host.watch.presence("b") == FirstSeen(1160.0, 0)
     host.restart_agent()
     host.scan(after=60.0)
-    assert host.watch.presence("b") == FirstSeen(1160.0, NEVER_ABSENT)
+    assert host.watch.presence("b") == FirstSeen(1160.0, 0)
+
+
+def test_a_chat_that_wrote_nothing_while_no_worker_watched_is_still_silent() -> None:
+    """The next worker, and a command that the agent runs, judge by the same evidence."""
+    host = Host()
+    silent, talking = (holder(ProcessKind.CLI, pid=pid, written=100) for pid in (5, 6))
+    host.holders = (silent, talking)
+    host.scan()
+    host.sessions["b"] = session("b")
+    host.scan(after=60.0)
+    host.restart_agent()
+    host.holders = (silent, structs.replace(talking, written=101))
+    host.sessions["c"] = session("c")
+    host.scan(after=60.0)
+    since = host.watch.silent_since()
+    assert since[silent.pid, silent.start_ticks] <= host.watch.presence("b").absent_scan
+    assert since[talking.pid, talking.start_ticks] > host.watch.presence("b").absent_scan
+    assert host.watch.presence("c").absent_scan == NEVER_ABSENT, "it may have been there all along"
+
+
+def test_no_process_of_an_earlier_boot_is_silent_in_this_one() -> None:
+    chat = holder(ProcessKind.CLI, pid=5, written=100)
+    earlier = WatchedIdleness(lambda: BootTime(BOOT, 9000.0, 9000.0))
+    earlier.observe({}, (chat,), now=0.0)
+    earlier.observe({"a": session("a")}, (chat,), now=0.0)
+    watch = WatchedIdleness(lambda: BootTime(NEXT_BOOT, 30.0, 30.0))
+    watch.load(earlier.dump())
+    watch.observe({"a": session("a")}, (chat,), now=0.0)
+    assert watch.presence("a").absent_scan < watch.silent_since()[chat.pid, chat.start_ticks]
 
 
 def test_what_was_seen_in_an_earlier_boot_was_seen_before_every_process_of_this_one() -> None:
