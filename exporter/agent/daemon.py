@@ -225,8 +225,8 @@ class _Agent:
                         directory=self._options.state_dir,
                     )
                 view = self._loop.run(timeout_seconds=interval)
-                self._queries.scan_ended(view)
                 self._publish(view, ready=all(home.known for home in view.homes))
+                self._queries.scan_ended(view)  # the pages know it before a command is told
                 self._trends.record(view)
                 self._changes.changed("scan", "fine")
             except StateUsedError as error:
