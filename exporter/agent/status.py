@@ -157,7 +157,12 @@ def _prune_figures(home: HomeView) -> dict[str, Any]:
     return {
         "planned_at": report.made_at if report is not None else None,
         "policies": [
-            {"policy": each.policy, "eligible": each.eligible, "bytes": each.reclaimable_bytes}
+            {
+                "policy": each.policy,
+                "eligible": each.eligible,
+                "items": each.items,
+                "bytes": each.reclaimable_bytes,
+            }
             for each in (report.policies if report is not None else ())
         ],
         "prune_blocked": list(report.blocked) if report is not None else [],

@@ -44,7 +44,9 @@ class PolicyReport(Struct, frozen=True):
     policy: PolicyName
     reclaimable_bytes: Bytes = 0
     eligible: Count = 0
-    """Items that are old enough and that no rule protects."""
+    """Sessions or files that are old enough and that no rule protects."""
+    items: Count = 0
+    """The same as a plan counts them: each session, and each of its files."""
     oldest: Timestamp | None = None
     """The clock of the oldest item that it covers, old enough or not."""
 

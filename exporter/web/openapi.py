@@ -99,7 +99,7 @@ _SCHEMAS: Final = {
         would_prune=_object(items=_or_null(_WHOLE), bytes=_or_null(_WHOLE)),
         could_prune=_object(items=_or_null(_WHOLE), bytes=_or_null(_WHOLE)),
         planned_at=_or_null(_NUMBER),
-        policies=_list(_object(policy=_TEXT, eligible=_WHOLE, bytes=_WHOLE)),
+        policies=_list(_object(policy=_TEXT, eligible=_WHOLE, items=_WHOLE, bytes=_WHOLE)),
         prune_blocked=_list(_TEXT),
         unreachable=_list(_object(threshold=_TEXT, reason=_TEXT, bytes=_WHOLE)),
         capped=_or_null(_object(items=_WHOLE, bytes=_WHOLE, more_at=_or_null(_NUMBER))),

@@ -47,6 +47,7 @@ def report(
             policy=policy,
             reclaimable_bytes=sum(each.bytes for each in finding.groups),
             eligible=sum(len(each.leading) for each in finding.groups),
+            items=sum(len(each.items) for each in finding.groups),
             oldest=finding.oldest,
         )
         for policy, finding in findings.items()

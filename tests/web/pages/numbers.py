@@ -114,7 +114,7 @@ def sentences(home: Mapping[str, Any]) -> Iterator[str]:
         yield f"{begin} {format_count(plan['items'])} item{many}, {format_size(plan['bytes'])}"
     for each in home["policies"]:
         if each["eligible"]:
-            count, size = format_count(each["eligible"]), format_size(each["bytes"])
+            count, size = format_count(each["items"]), format_size(each["bytes"])
             yield f"{words(each['policy'])} {count} {size}"
 
 

@@ -54,7 +54,7 @@ def home(name: str = "default", **changes: Any) -> dict[str, Any]:
                 "dead_at": time.time() + 2 * 3600 + 30,
             }
         ],
-        "policies": [{"policy": "old_sessions", "eligible": 5, "bytes": 1 << 21}],
+        "policies": [{"policy": "old_sessions", "eligible": 4, "items": 5, "bytes": 1 << 21}],
         "prune_blocked": [],
         "unreachable": [],
     } | changes
@@ -89,7 +89,8 @@ def test_it_says_what_is_wrong_and_what_would_be_done() -> None:
         "transcripts 1.5 GiB",
         "low 1.0 GiB, high 2.0 GiB",
         "under pressure",
-        "Ends 1,010 sessions ; 1,006 wait for the slow start, 10 an hour at present",
+        "Ends 1,010 sessions that no process runs and nothing will return to; 1,006 wait for ",
+        "the slow start, 10 an hour at present",
         "40 more items, 1.0 MiB, follow later",
         "Prune now as of 2m ago By hand: 51 items, 3.0 MiB , all that the policies allow",
         "The plan: hermes-exporter prune If it enforced, the agent would take 5 items, 2.0 MiB",
