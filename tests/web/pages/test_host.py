@@ -169,6 +169,7 @@ def test_a_run_has_the_command_that_takes_it_back_while_it_can_be() -> None:
     page = shown(home(), runs=[run, old, run | {"home": "another", "run": "elsewhere"}])
     assert re.findall(r"hermes-exporter undo [^<]+", page) == [f"hermes-exporter undo {run['run']}"]
     assert f'href="/runs/{old["run"]}"' in page
+    assert page.count("Nothing of it is left to take back.") == 1
     assert "elsewhere" not in page
 
 
