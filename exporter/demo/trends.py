@@ -93,7 +93,9 @@ def _past(home: str, last: float) -> _Past:
         )
         said = list(
             state.execute(
-                "SELECT timestamp, (input_tokens + output_tokens) / max(message_count, 1.0) "
+                "SELECT timestamp, (input_tokens + output_tokens + cache_read_tokens "
+                "+ cache_write_tokens + reasoning_tokens) * 1.0 "
+                "/ COUNT(*) OVER (PARTITION BY session_id) "
                 "FROM messages JOIN sessions ON sessions.id = session_id"
             )
         )

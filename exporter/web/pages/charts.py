@@ -23,6 +23,7 @@ _LINES_MAX: Final = 6
 _REST: Final = "all other kinds"
 _TICKS: Final = 4
 _LABELS_MAX: Final = 6
+_MILLION: Final = 1_000_000
 
 Values = Sequence[float]
 
@@ -127,7 +128,7 @@ def chart(
         title,
         tuple(_line(name, at, band, frame, form) for name, band in bands.items()),
         tuple(AxisTick(frame.x(moment), text) for moment, text in _days(frame.first, frame.last)),
-        tuple(AxisTick(frame.y(step), form(step).replace(".0 ", " ")) for step in steps),
+        tuple(AxisTick(frame.y(step), _on_axis(step, form)) for step in steps),
         _encoded(at, bands, frame, form),
         _table(at, lines, form),
         stacked,
@@ -184,6 +185,13 @@ def _style(name: str) -> str:
 
 def _format_whole(value: float) -> str:
     return format_count(round(value))
+
+
+def _on_axis(value: float, form: Callable[[float], str]) -> str:
+    """Return `4 MiB`, `40,000`, `120M`: an axis has room for nine characters."""
+    if form is _format_whole and value >= _MILLION:
+        return f"{value / _MILLION:,.4g}M"
+    return form(value).replace(".0 ", " ")
 
 
 def _last_of_hour(times: Sequence[int]) -> Iterator[int]:

@@ -53,6 +53,12 @@ def test_sizes_have_units_of_a_power_of_two() -> None:
     assert [tick.text for tick in drawn.up] == ["0 B", "2 GiB", "4 GiB", "6 GiB", "8 GiB"]
 
 
+def test_large_counts_fit_beside_the_axis() -> None:
+    tokens = [number * 25_000_000 for number in range(300)]
+    drawn = home_charts(trend(300, tokens=tokens))[2]
+    assert [tick.text for tick in drawn.up] == ["0", "100M", "200M", "300M", "400M"]
+
+
 def test_stacked_lines_stand_on_each_other_and_tell_their_own_values() -> None:
     at = [START, START + 3600]
     lines = {"logs": [1.0, 2.0], "cache": [2.0, 6.0]}
