@@ -105,7 +105,7 @@ def test_the_api_says_what_the_commands_say_but_no_paths_or_pids(
     for status in (shown, told):  # the agent needs longer for a verdict than a command
         verdicts = {"live", "held", "dead", "exempt", "unknown"}
         assert status["homes"][0].pop("verdicts").keys() == verdicts
-        for key in ("would_reap", "could_prune", "leaked", "unknown", "scanned_at"):
+        for key in ("would_reap", "planned_at", "leaked", "unknown", "scanned_at"):
             del status["homes"][0][key]
         for threshold in status["homes"][0]["thresholds"]:
             del threshold["value"]  # other processes use the filesystem too

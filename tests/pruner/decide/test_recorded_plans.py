@@ -228,7 +228,10 @@ def told(seed: int) -> dict[str, Any]:
         figures, policies=[each for each in figures.policies if each.policy in POLICIES]
     )
     in_report = msgspec.to_builtins(figures)
-    del in_report["could_items"], in_report["could_bytes"]  # of a plan by hand; not there earlier
+    # Not there earlier:
+    del in_report["could_items"], in_report["could_bytes"]
+    for policy in in_report["policies"]:
+        del policy["items"]
     all_of_it = {
         **{name: _shown(each) for name, each in made.items()},
         "relief": relief_of(made["by_hand_under_pressure"].actions, pressure),
