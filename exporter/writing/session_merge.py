@@ -28,6 +28,7 @@ from exporter.writing.stored_session import (
     SESSIONS,
     SessionTables,
     StoredSession,
+    all_or_nothing,
     exists,
     free_title,
     put_rows,
@@ -70,9 +71,25 @@ _PRESENT: Final = (
 MessagesStamp = tuple[Any, ...]
 
 
-def needs_merge(connection: apsw.Connection, stored: StoredSession) -> bool:
-    """True if a session with its id exists, or if other messages have its message ids."""
-    return exists(connection, stored.id) or not are_free(connection, stored.message_ids())
+def needs_merge(connection: apsw.Connection, layout: SessionTables, stored: StoredSession) -> bool:
+    """True if messages were added since, to a session with its id or with its message ids."""
+    if not are_free(connection, stored.message_ids()):
+        return True
+    return exists(connection, stored.id) and not is_still_empty(connection, layout, stored)
+
+
+def is_still_empty(
+    connection: apsw.Connection, layout: SessionTables, stored: StoredSession
+) -> bool:
+    """True if its row is there as a prune left it: hidden, and without messages."""
+    if not layout.schema.has(SESSIONS, "archived"):
+        return False
+    found = connection.execute(
+        "SELECT 1 FROM sessions WHERE id = ? AND started_at IS ? AND archived IS ? "
+        "AND NOT EXISTS (SELECT 1 FROM messages WHERE messages.session_id = sessions.id)",
+        (stored.id, parameter(stored.began_at), EMPTIED),
+    ).fetchone()
+    return found is not None
 
 
 def are_free(connection: apsw.Connection, message_ids: Sequence[int]) -> bool:
@@ -146,6 +163,24 @@ def merge_row(
         elif table not in (SESSIONS, MESSAGES):
             put_rows(connection, layout, table, rows, present_wins=True)
     relink_children(connection, stored)
+    return note
+
+
+def refill_session(
+    connection: apsw.Connection,
+    layout: SessionTables,
+    stored: StoredSession,
+    coming: Container[str],
+) -> str:
+    """Restore a session whose row is still empty, in a transaction of the caller.
+
+    Return what is different now, or ''. Raise RestoreError, with nothing done, if it cannot be
+    restored without loss. If the text index is known and has the messages, its triggers must be
+    off.
+    """
+    with all_or_nothing(connection, stored):
+        note = merge_row(connection, layout, stored, MergePlan(stored.messages), coming)
+        put_rows(connection, layout, MESSAGES, stored.messages)
     return note
 
 

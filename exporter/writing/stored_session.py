@@ -7,7 +7,8 @@ does not delete `goal:<id>` and the locks of dead sessions; here they are delete
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import apsw
@@ -244,9 +245,16 @@ def restore_session(
     Raise RestoreError, with nothing done, if it cannot be restored without loss. If its id or an id
     of its messages is in use, it must be merged instead: see `exporter.writing.session_merge`.
     """
+    with all_or_nothing(connection, stored):
+        return _restore(connection, layout, stored, coming, with_messages=with_messages)
+
+
+@contextmanager
+def all_or_nothing(connection: apsw.Connection, stored: StoredSession) -> Iterator[None]:
+    """Take back what the body wrote of a session if it fails; a conflict is a RestoreError."""
     connection.execute("SAVEPOINT restoring")
     try:
-        note = _restore(connection, layout, stored, coming, with_messages=with_messages)
+        yield
     except BaseException as error:
         # After an interrupt SQLite has already rolled back the whole transaction.
         if connection.in_transaction:
@@ -255,7 +263,6 @@ def restore_session(
             raise RestoreError(_conflict(connection, stored, str(error))) from error
         raise
     connection.execute("RELEASE restoring")
-    return note
 
 
 def _restore(

@@ -3,6 +3,7 @@
 - A session is restored in one transaction, so that Hermes sees all of it or nothing.
 - The text index takes nearly all the time. So messages are added to it first, in slices; no search
   shows them without their rows. The rows follow, of many sessions at a time.
+- An emptied session, whose row is still there, is restored in the same way.
 - Nothing that Hermes has written since is overwritten. If Hermes has continued a session, or used
   the ids of its messages again, the history is merged (`exporter.pruner.apply.merge_sessions`).
 """
@@ -37,7 +38,7 @@ from exporter.writing.search_index import (
     reserve_ids,
     weights,
 )
-from exporter.writing.session_merge import is_restored, needs_merge
+from exporter.writing.session_merge import is_restored, needs_merge, refill_session
 from exporter.writing.stored_session import (
     RestoreError,
     SessionTables,
@@ -127,14 +128,16 @@ class SessionRestorer(Work):
     ) -> list[Settled]:
         """Restore the first of these in one transaction; return what became of them."""
         coming = self._coming
-        if needs_merge(writer.connection, waiting[0][1]):
+        if needs_merge(writer.connection, layout, waiting[0][1]):
+            if waiting[0][1].id in self._indexed:  # Hermes has written to it since
+                self._take_strays(writer, layout.index, [waiting[0][1]])
             return [self._merge(writer, layout, *waiting[0], coming)]
         size = self._rows_size if layout.index.known else self._pacer.size
         work = [self._weight(stored) for _, stored in waiting[:_LOOKED_AT]]
         action, stored = waiting[0]
         alone = self._attempts[action.number] >= ALONE_AFTER
         batch = waiting[: 1 if alone else size.fitting(work)]
-        fresh = [not needs_merge(writer.connection, stored) for _, stored in batch]
+        fresh = [not needs_merge(writer.connection, layout, stored) for _, stored in batch]
         batch = batch[: fresh.index(False) if False in fresh else None]
         try:
             if layout.index.known:
@@ -182,7 +185,7 @@ class SessionRestorer(Work):
         new = [
             stored
             for _, stored in batch
-            if stored.id not in self._indexed and not exists(writer.connection, stored.id)
+            if stored.id not in self._indexed and not needs_merge(writer.connection, layout, stored)
         ]
         self._begun |= {stored.id for stored in new}
         self._take_numbers(writer, [number for stored in new for number in stored.message_ids()])
@@ -219,8 +222,8 @@ class SessionRestorer(Work):
             for action, stored in batch:
                 if settled and transaction.is_due:
                     break
-                if needs_merge(writer.connection, stored):
-                    break  # Hermes has started it again since
+                if needs_merge(writer.connection, layout, stored):
+                    break  # Hermes has gone on with it since
                 settled.append(_restored(writer, layout, action, stored, coming))
                 transaction.done += 1 + self._weight(stored)
         return settled
@@ -242,7 +245,9 @@ def _restored(
     coming: set[str],
 ) -> Settled:
     try:
-        note = restore_session(writer.connection, layout, stored, coming)
+        # The row of an emptied session is still there.
+        again = refill_session if exists(writer.connection, stored.id) else restore_session
+        note = again(writer.connection, layout, stored, coming)
     except RestoreError as reason:
         return Settled(action.number, ActionState.SKIPPED, str(reason))
     if layout.index.known:
