@@ -99,6 +99,7 @@ def show_run(
         {
             **each.row(state.home.label),
             "why": each.why,
+            "trimmed": each.trimmed,
             "items": [
                 {
                     "action": action.action,

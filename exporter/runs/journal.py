@@ -11,7 +11,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any, Final
@@ -19,6 +19,7 @@ from typing import Any, Final
 import apsw
 import msgspec
 
+from exporter.errors import HomeError
 from exporter.runs.folder import (
     JournalDamagedError,
     JournalMendedError,
@@ -41,6 +42,8 @@ from exporter.runs.models import (
 )
 from exporter.runs.reserve import has_reserve, refill_reserve, release_reserve
 from exporter.runs.salvage import is_damaged, salvage
+from exporter.runs.trash import runs_in_trash
+from exporter.runs.trim import trim_journal
 from exporter.text import cut
 from exporter.writing.target import Target
 
@@ -55,9 +58,12 @@ __all__ = [
 ]
 
 
-def running_on(target: Target, purpose: str) -> AbstractContextManager[RunJournal]:
-    """The journal of the home that is to be acted on, under its run lock."""
-    return running(target.home, target.owner, purpose, target.clock)
+@contextmanager
+def running_on(target: Target, purpose: str) -> Iterator[RunJournal]:
+    """Yield the journal of the home that is to be acted on, under its run lock; then trim it."""
+    with running(target.home, target.owner, purpose, target.clock) as runs:
+        yield runs
+        runs.trim(target)
 
 
 @contextmanager
@@ -220,6 +226,13 @@ class RunJournal(JournalReader):
             "UPDATE runs SET finished_at = ?, outcome = ?, why = ? WHERE id = ?",
             (self._clock(), outcome.value, cut(why, WHY_MAX), run),
         )
+
+    def trim(self, target: Target) -> None:
+        """Take out what is long past; what fails now is left to a later run."""
+        try:
+            trim_journal(self._connection, runs_in_trash(self.folder), target)
+        except (HomeError, OSError, apsw.Error):
+            pass
 
     def refuse_damage(self) -> None:
         """Raise JournalDamagedError if not all of it can be read; reads all of it."""

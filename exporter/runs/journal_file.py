@@ -39,6 +39,16 @@ CREATE TABLE strangers (
 ) WITHOUT ROWID;
 """
 
+TRIMMED_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS trimmed (totals BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS trimmed_runs (
+    run TEXT PRIMARY KEY, actions INTEGER NOT NULL, bytes INTEGER NOT NULL, undone INTEGER NOT NULL,
+    lines INTEGER NOT NULL, sole_action TEXT NOT NULL
+) WITHOUT ROWID;
+"""
+"""What is left of actions that are long past; made when there are any, see `exporter.runs.trim`.
+An older hermes-exporter reads such a journal too: it only counts less."""
+
 
 @contextmanager
 def opened(path: str) -> Iterator[apsw.Connection]:

@@ -8,10 +8,13 @@ from typing import Any, Final
 
 import apsw
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from exporter.runs.folder import JournalDamagedError, RunError
 from exporter.runs.models import (
+    DELETE_SESSION,
+    END_SESSION,
+    ENDS,
     FINISH_ROW,
     WHY_MAX,
     Action,
@@ -22,12 +25,12 @@ from exporter.runs.models import (
     KeptRows,
     Reaps,
     RecordedAction,
-    Reopening,
     Reversal,
     Run,
     RunKind,
     RunOutcome,
 )
+from exporter.runs.totals import RunTotals
 from exporter.text import cut
 
 _LONGEST_RUN_SECONDS: Final = 86400.0
@@ -95,12 +98,65 @@ class JournalReader:
             raise RunError(f"there is no run {run} in this home")
         return found[0]
 
+    def find_listed(self, run: str) -> Run:
+        """The same, as far as the journal lists its actions."""
+        return self._listed("runs.id = ?", run)[0][0]
+
     def _runs(self, condition: str, *values: str) -> list[Run]:
+        past = self._trimmed_runs()
+        return [
+            _with_past(run, listed, past.get(run.id))
+            for run, listed in self._listed(condition, *values)
+        ]
+
+    def _listed(self, condition: str, *values: str) -> list[tuple[Run, int]]:
+        """Return runs, and how many of their actions are listed."""
         rows: list[Any] = self._connection.execute(
             _RUNS + condition + _NEWEST_RUNS_FIRST, values
         ).fetchall()
         with _damage_as_error():
-            return [_run(row) for row in rows]
+            return [(_run(row), row[13]) for row in rows]
+
+    def _trimmed_runs(self) -> dict[str, Sequence[Any]]:
+        """What trimming took of each run."""
+        if not self._was_trimmed():
+            return {}
+        rows: list[Any] = self._connection.execute("SELECT * FROM trimmed_runs").fetchall()
+        return {row[0]: row for row in rows}
+
+    def _was_trimmed(self) -> bool:
+        query = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'trimmed_runs')"
+        return bool(self._connection.execute(query).get)
+
+    def past(self) -> RunTotals:
+        """What was counted of actions that the journal does not list any more."""
+        found = None
+        if self._was_trimmed():
+            found = self._connection.execute("SELECT totals FROM trimmed").get
+        with _damage_as_error():
+            return RunTotals() if found is None else _PAST.decode(found)
+
+    def totals(self) -> RunTotals:
+        """What is counted over all runs."""
+        return self.past().plus(self.totals_listed())
+
+    def totals_listed(self) -> RunTotals:
+        """What is counted over all runs, as far as the journal lists their actions."""
+        by_policy = self._count_by_policy()
+        return RunTotals(
+            reaped=self._count_reaped(),
+            mistakes=self._count_mistakes(),
+            healed=self._count_healed(),
+            pruned={policy: count for policy, (count, _) in by_policy.items()},
+            freed_bytes={policy: size for policy, (_, size) in by_policy.items() if size},
+            reaps={int(each.at // 60): each.sessions for each in self._automatic_reaps()},
+            reopenings=self._reopenings(),
+        )
+
+    def automatic_reaps(self) -> list[Reaps]:
+        """Return how many sessions automatic reaps ended, by the minute; long ago by the hour."""
+        past = [Reaps(60.0 * minute, count) for minute, count in self.past().reaps.items()]
+        return [*past, *self._automatic_reaps()]
 
     def actions(self, run: str) -> list[RecordedAction]:
         """All actions of a run, in order."""
@@ -209,18 +265,17 @@ class JournalReader:
             for action, target, size, at, frees_now in rows:
                 yield TakenAction(action, target, max(0, int(size)), float(at), bool(frees_now))
 
-    def automatic_reaps(self, action: str) -> list[Reaps]:
-        """Return how many sessions automatic reaps ended, minute by minute."""
+    def _automatic_reaps(self) -> list[Reaps]:
         rows: list[Any] = self._connection.execute(
             "SELECT MIN(settled_at), COUNT(*) FROM actions JOIN runs ON runs.id = actions.run "
             "WHERE action = ? AND state IN ('done', 'undone') AND settled_at IS NOT NULL "
             "AND kind = 'reap' AND NOT by_hand GROUP BY CAST(settled_at / 60 AS INTEGER)",
-            (action,),
+            (END_SESSION,),
         ).fetchall()
         return [Reaps(float(at), sessions) for at, sessions in rows]
 
-    def reopenings(self, *actions: str) -> list[Reopening]:
-        """Return when such actions were taken back, as mistakes or by a person."""
+    def _reopenings(self) -> dict[float, bool]:
+        """Return when ends were taken back, as mistakes or by a person; True for a wrong proof."""
         rows: list[Any] = self._connection.execute(
             "SELECT later.settled_at, MAX(runs.kind = 'heal' "
             "AND COALESCE(json_extract(first.after, '$.proof'), 'proven') = 'proven') "
@@ -231,9 +286,9 @@ class JournalReader:
             "AND later.settled_at IS NOT NULL "
             "AND first.action IN (SELECT value FROM json_each(?)) AND (runs.kind = 'undo' "
             "OR COALESCE(json_extract(later.before, '$.mistake'), 1)) GROUP BY 1",
-            (msgspec.json.encode(actions).decode(),),
+            (_ENDS,),
         ).fetchall()
-        return [Reopening(float(at), bool(wrong_proof)) for at, wrong_proof in rows]
+        return {float(at): bool(wrong_proof) for at, wrong_proof in rows}
 
     def restored_since(self, moment: float) -> set[str]:
         """Return what a person took back by hand since then."""
@@ -252,8 +307,8 @@ class JournalReader:
         ).fetchall()
         return dict(rows)
 
-    def count_reaped(self, action: str) -> dict[tuple[str, str], int]:
-        """Return how many actions of this name were ever done, by source and proof.
+    def _count_reaped(self) -> dict[tuple[str, str], int]:
+        """Return how many sessions were ever ended, by source and proof.
 
         Journals from before there was a presumption do not name a proof.
         """
@@ -261,11 +316,11 @@ class JournalReader:
             "SELECT json_extract(before, '$.source'), "
             "COALESCE(json_extract(after, '$.proof'), 'proven'), COUNT(*) FROM actions "
             "WHERE action = ? AND state IN ('done', 'undone') GROUP BY 1, 2",
-            action,
+            END_SESSION,
         )
 
-    def count_mistakes(self, *actions: str) -> dict[tuple[str, str], int]:
-        """Return how many of them were mistakes that healing corrected, by source and proof."""
+    def _count_mistakes(self) -> dict[tuple[str, str], int]:
+        """Return how many ends were mistakes that healing corrected, by source and proof."""
         return self._counts(
             "SELECT json_extract(first.before, '$.source'), "
             "COALESCE(json_extract(first.after, '$.proof'), 'proven'), COUNT(*) "
@@ -275,11 +330,11 @@ class JournalReader:
             "WHERE runs.kind = 'heal' AND later.state IN ('done', 'undone') "
             "AND first.action IN (SELECT value FROM json_each(?)) "
             "AND COALESCE(json_extract(later.before, '$.mistake'), 1) GROUP BY 1, 2",
-            msgspec.json.encode(actions).decode(),
+            _ENDS,
         )
 
-    def count_healed(self, action: str) -> int:
-        """Return how many of them healing took back, without those that only came along."""
+    def _count_healed(self) -> int:
+        """Return how many deletions healing took back, without those that only came along."""
         return int(
             self._connection.execute(
                 "SELECT COUNT(*) FROM runs JOIN actions AS later ON later.run = runs.id "
@@ -287,7 +342,7 @@ class JournalReader:
                 "ON first.run = later.reverses_run AND first.number = later.reverses_number "
                 "WHERE runs.kind = 'heal' AND later.state IN ('done', 'undone') "
                 "AND first.action = ? AND json_extract(later.before, '$.relative') IS NULL",
-                (action,),
+                (DELETE_SESSION,),
             ).get
         )
 
@@ -300,14 +355,13 @@ class JournalReader:
         ).fetchall()
         return {outcome: (count, last) for outcome, count, last in rows}
 
-    def count_by_policy(self, kind: RunKind) -> dict[str, tuple[int, int]]:
-        """Return the actions, and the bytes freed at once, of all runs of this kind by policy."""
+    def _count_by_policy(self) -> dict[str, tuple[int, int]]:
+        """Return the actions, and the bytes freed at once, of all prunes by policy."""
         rows: list[Any] = self._connection.execute(
             "SELECT policy, COUNT(*), "
             "SUM(bytes * (json_extract(after, '$.frees') = 'now')) "
             "FROM actions JOIN runs ON runs.id = actions.run "
-            "WHERE kind = ? AND state IN ('done', 'undone') GROUP BY policy",
-            (kind.value,),
+            "WHERE kind = 'prune' AND state IN ('done', 'undone') GROUP BY policy"
         ).fetchall()
         return {policy: (count, int(size or 0)) for policy, count, size in rows}
 
@@ -316,6 +370,7 @@ class JournalReader:
         return {(str(source or ""), str(proof)): count for source, proof, count in rows}
 
 
+_ENDS: Final = msgspec.json.encode(ENDS).decode()
 _KEPT_ROWS: Final = """
     SELECT run, number, target FROM actions
      WHERE state = 'done' AND action = ? AND json_extract(after, '$.row') = 'kept'
@@ -325,7 +380,8 @@ _KEPT_ROWS: Final = """
 _RUNS: Final = """
     SELECT runs.id, kind, plan, by_hand, started_at, finished_at, outcome, runs.why, undoable_until,
            SUM(state IN ('done', 'undone')), SUM(bytes * (state IN ('done', 'undone'))),
-           SUM(state = 'undone'), CASE WHEN MIN(action) = MAX(action) THEN MIN(action) END
+           SUM(state = 'undone'), CASE WHEN MIN(action) = MAX(action) THEN MIN(action) END,
+           COUNT(actions.number)
       FROM runs LEFT JOIN actions ON actions.run = runs.id WHERE """
 _NEWEST_RUNS_FIRST: Final = " GROUP BY runs.id ORDER BY started_at DESC, runs.id DESC"
 _ACTIONS: Final = """
@@ -363,6 +419,21 @@ def _run(row: Sequence[Any]) -> Run:
     )
 
 
+def _with_past(run: Run, listed: int, past: Sequence[Any] | None) -> Run:
+    """Return the run with what trimming took of its actions."""
+    if past is None:
+        return run
+    _, actions, size, undone, lines, sole_action = past
+    return structs.replace(
+        run,
+        actions=run.actions + actions,
+        bytes=run.bytes + size,
+        undone=run.undone + undone,
+        sole_action=sole_action if not listed or run.sole_action == sole_action else "",
+        trimmed=lines,
+    )
+
+
 def _action(row: Sequence[Any]) -> RecordedAction:
     after = _OBJECT.decode(row[8])
     return RecordedAction(
@@ -396,5 +467,6 @@ def _evidence(stored: str) -> tuple[Evidence, ...]:
 
 
 _EVIDENCE: Final = msgspec.json.Decoder(tuple[Evidence, ...])
+_PAST: Final = msgspec.msgpack.Decoder(RunTotals)
 _FREES: Final[dict[Any, Frees]] = {each.value: each for each in Frees}
 _OBJECT: Final = msgspec.json.Decoder(dict[str, Any])

@@ -40,6 +40,13 @@ FINISH_ROW: Final = "finish_row"
 """The row of an emptied session goes, when no process can need it any more."""
 
 
+PURGE_TRASH: Final = "purge_trash"
+"""The trash of an earlier run is emptied; the target is that run."""
+DELETE_SESSION: Final = "delete_session"
+TRIMMED: Final = "the run is older than 90 days, and nothing is left to undo"
+"""Why the journal does not list an action any more; see `exporter.runs.trim`."""
+
+
 class RunKind(StrEnum):
     """What a run is for."""
 
@@ -350,6 +357,8 @@ class Run(Struct, frozen=True):
     """How many of the actions were taken back."""
     sole_action: str = ""
     """What all of its actions are; empty if they differ, or there is none."""
+    trimmed: int = 0
+    """How many of its actions are not listed any more, because it is long past."""
     under_way: bool = False
     """Its process has the run lock; of a run that is not finished and not this, it is gone."""
 
@@ -361,7 +370,7 @@ class Run(Struct, frozen=True):
     @property
     def is_purge(self) -> bool:
         """It emptied the trash and did nothing else."""
-        return self.sole_action == "purge_trash"
+        return self.sole_action == PURGE_TRASH
 
     @property
     def label(self) -> str:

@@ -17,7 +17,7 @@ import apsw
 import msgspec
 
 from exporter.runs.folder import RunFolder
-from exporter.runs.journal_file import FILE, opened, prepare, transaction
+from exporter.runs.journal_file import FILE, TRIMMED_SCHEMA, opened, prepare, transaction
 from exporter.runs.models import FINISH_ROW, UNREADABLE, ActionState, RunKind, RunOutcome
 
 DAMAGED: Final = f"{FILE}.damaged"
@@ -25,6 +25,7 @@ _NEW: Final = f"{FILE}.new"
 _WHY: Final = "its entry in the run journal was damaged"
 _RUN: Final = 9
 _ACTION: Final = 15
+_TRIMMED_RUN: Final = 6
 """How many columns the tables have."""
 
 
@@ -67,15 +68,22 @@ def _fill(connection: apsw.Connection, damaged: str, now: float) -> None:
     with closing(apsw.Connection(damaged, flags=apsw.SQLITE_OPEN_READONLY)) as source:
         runs = {row[0]: row for row in _rows(source, "SELECT * FROM runs ORDER BY id")}
         noted = {run for (run,) in _rows(source, "SELECT DISTINCT run FROM actions ORDER BY run")}
+        past = _rows(source, "SELECT * FROM trimmed_runs ORDER BY run")
+        trimmed = {row[0] for row in past}
         for run in sorted({*runs, *noted}, key=str):
             row = runs.get(run)
-            actions = list(_actions(source, run))
+            actions = list(_actions(source, run, has_gaps=run in trimmed))
             if row is None or not _is_run(row):
                 row = _run_of(run, actions, now)
             if row is not None:
                 _insert(connection, "runs", _RUN, [row])
                 _insert(connection, "actions", _ACTION, actions)
         strangers = _rows(source, "SELECT * FROM strangers ORDER BY target, mark")
+        totals = _rows(source, "SELECT * FROM trimmed ORDER BY totals")
+    if past:
+        connection.execute(TRIMMED_SCHEMA)
+        _insert(connection, "trimmed_runs", _TRIMMED_RUN, past)
+        _insert(connection, "trimmed", 1, totals)
     _insert(connection, "strangers", 3, strangers)
     why = "the run journal was damaged, and some of what it protected is not known any more"
     connection.execute("INSERT INTO breaker VALUES (?, ?)", (now, why))
@@ -103,15 +111,18 @@ def _rows(source: apsw.Connection, query: str, *values: Any) -> list[Sequence[An
     return [*forward, *(row for row in reversed(backward) if row not in forward)]
 
 
-def _actions(source: apsw.Connection, run: str) -> Iterator[Sequence[Any]]:
-    """The actions of a run; in place of what cannot be read there is something that says so."""
+def _actions(source: apsw.Connection, run: str, *, has_gaps: bool) -> Iterator[Sequence[Any]]:
+    """The actions of a run; in place of what cannot be read there is something that says so.
+
+    With `has_gaps` some of them are long past and were trimmed.
+    """
     rows = _rows(source, "SELECT * FROM actions WHERE run = ? ORDER BY number", run)
     found = {row[1]: row for row in rows if isinstance(row[1], int)}
     for number in range(max(found, default=-1) + 1):
         row = found.get(number)
         if row is not None and _is_action(row):
             yield row
-        else:
+        elif row is not None or not has_gaps:
             yield _unreadable(run, number, row)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Final
 
 import msgspec
@@ -13,6 +13,8 @@ from msgspec import Meta, Struct
 from exporter.runs.folder import NAME, RunError, run_folder
 from exporter.runs.journal import FILE, journal_of
 from exporter.runs.models import (
+    DELETE_SESSION,
+    ENDS,
     BreakerTrip,
     KeptRows,
     Reaps,
@@ -109,14 +111,8 @@ class KnownRuns(Struct, frozen=True):
 class RunReader:
     """Reads the journal of one home when its file has changed."""
 
-    def __init__(
-        self, home: str, action: str, ends: Sequence[str], deletion: str = "delete_session"
-    ) -> None:
-        """`action` is what a reap does, `ends` are all actions that leave an end of ours."""
+    def __init__(self, home: str) -> None:
         self._home = home
-        self._action = action
-        self._ends = ends
-        self._deletion = deletion
         self._seen: _Seen = (None, None)
         self._memory = KnownRuns()
 
@@ -141,33 +137,34 @@ class RunReader:
                 if runs is None:
                     return KnownRuns(RunSummary(unfinished=trashed[:_LAST_RUNS]))
                 unfinished = [each.id for each in runs.unfinished_runs()]
+                totals = runs.totals()
                 return KnownRuns(
                     _valid(
                         RunSummary(
-                            reaped=_bounded(runs.count_reaped(self._action)),
-                            reopened=_bounded(runs.count_mistakes(*self._ends)),
-                            reborn=runs.count_healed(self._deletion),
+                            reaped=_bounded(totals.reaped),
+                            reopened=_bounded(totals.mistakes),
+                            reborn=totals.healed,
                             tripped=runs.tripped(),
                             pruned=[
                                 PruneRunCount(RunOutcome(outcome), count, last)
                                 for outcome, (count, last) in runs.count_runs(RunKind.PRUNE).items()
                             ],
                             deleted=[
-                                DeletedByPolicy(cut(policy, 128), items, freed)
-                                for policy, (items, freed) in runs.count_by_policy(
-                                    RunKind.PRUNE
-                                ).items()
+                                DeletedByPolicy(
+                                    cut(policy, 128), items, totals.freed_bytes.get(policy, 0)
+                                )
+                                for policy, items in totals.pruned.items()
                             ][:16],
                             last=runs.list_runs()[:_LAST_RUNS],
                             unfinished=[*unfinished, *runs.unlisted(trashed)][:_LAST_RUNS],
                         )
                     ),
                     msgspec.convert(runs.restored(), dict[str, float]),
-                    runs.done_targets(*self._ends),
-                    in_trash=runs.targets_in_trash(self._deletion),
-                    kept_rows=tuple(runs.kept_rows(self._deletion)),
-                    automatic_reaps=tuple(runs.automatic_reaps(self._action)),
-                    reopenings=tuple(runs.reopenings(*self._ends)),
+                    runs.done_targets(*ENDS),
+                    in_trash=runs.targets_in_trash(DELETE_SESSION),
+                    kept_rows=tuple(runs.kept_rows(DELETE_SESSION)),
+                    automatic_reaps=tuple(runs.automatic_reaps()),
+                    reopenings=tuple(Reopening(*each) for each in totals.reopenings.items()),
                 )
         except (RunError, ValueError, TypeError, msgspec.MsgspecError):
             return KnownRuns(RunSummary(readable=False), readable=False)

@@ -113,6 +113,7 @@ _SCHEMAS: Final = {
     "RunInHome": _object(
         **_RUN,
         why=_TEXT,
+        trimmed=_WHOLE,
         items=_list(
             _object(
                 action=_TEXT,

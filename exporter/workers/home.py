@@ -25,7 +25,7 @@ from exporter.reaper.plan import JudgedHome, ReapPlan, ReapPlanRequest, plan_rea
 from exporter.reaper.slow_start import SlowStart, slow_start
 from exporter.reaper.verdict_history import VerdictHistory
 from exporter.reaper.watched_idleness import BootTime, read_boot_time
-from exporter.runs.models import END_SESSION, ENDS
+from exporter.runs.models import END_SESSION
 from exporter.runs.summary import KnownRuns, RunReader
 from exporter.scan.access import DeniedPart, denied_parts
 from exporter.scan.home import HomeScanner
@@ -88,7 +88,7 @@ class WorkerHome:
         self._history = VerdictHistory(moment)
         self._open: dict[str, OpenSession] = {}
         """The open sessions, each with all its holds."""
-        self._run_reader = RunReader(home, END_SESSION, ENDS)
+        self._run_reader = RunReader(home)
         self._runs = KnownRuns()
         self._judged_at = float("-inf")
         self._judged_runs: KnownRuns | None = None

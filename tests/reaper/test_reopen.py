@@ -22,7 +22,7 @@ from exporter.reaper.plan import Blocked, JudgedHome, plan_reap
 from exporter.reaper.reopen import HealedReaps, reopen_active
 from exporter.runs.folder import RunBusyError
 from exporter.runs.journal import journal_of, running
-from exporter.runs.models import END_SESSION, ENDS, RunKind
+from exporter.runs.models import RunKind
 from exporter.runs.summary import RunReader
 from tests.real.hermes import python_for
 from tests.support.evidence import evidence
@@ -80,7 +80,7 @@ def stopped(home: Path) -> bool:
 
 def counted(home: Path, what: str) -> dict[str, int]:
     """How many reaps, or mistakes, the metrics would tell of, by proof."""
-    report = RunReader(str(home), END_SESSION, ENDS).read(0).report
+    report = RunReader(str(home)).read(0).report
     return {each.proof: each.sessions for each in getattr(report, what)}
 
 

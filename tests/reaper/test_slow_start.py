@@ -20,7 +20,6 @@ from exporter.reaper.slow_start import FIRST_HOUR, SlowStart, slow_start
 from exporter.runs.journal import journal_of, running
 from exporter.runs.models import (
     END_SESSION,
-    ENDS,
     Action,
     ActionState,
     Outcome,
@@ -149,7 +148,7 @@ class Nothing:
 
 
 def progress(home: Path, clock: Clock) -> SlowStart:
-    known = RunReader(str(home), END_SESSION, ENDS).read(home.stat().st_uid)
+    known = RunReader(str(home)).read(home.stat().st_uid)
     return slow_start(known.automatic_reaps, known.reopenings, clock())
 
 

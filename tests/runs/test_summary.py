@@ -40,7 +40,7 @@ def journal(tmp_path: Path) -> Path:
 
 
 def read(journal: Path) -> KnownRuns:
-    return RunReader(str(journal.parent.parent), "end_session", ["end_session"]).read(os.geteuid())
+    return RunReader(str(journal.parent.parent)).read(os.geteuid())
 
 
 @contextmanager
@@ -64,7 +64,7 @@ def test_what_cannot_be_read_is_not_zero(journal: Path) -> None:
 
 
 def test_a_write_within_the_same_tick_of_the_clock_is_seen(journal: Path, tmp_path: Path) -> None:
-    reader = RunReader(str(tmp_path), "end_session", ["end_session"])
+    reader = RunReader(str(tmp_path))
     before = journal.stat()
     assert reader.read(os.geteuid()).report.tripped is not None
     with running(str(tmp_path), os.geteuid(), "test") as runs:

@@ -9,7 +9,7 @@ from msgspec import to_builtins
 
 from exporter.cli.render.blocks import Block, Cell, Column, Line, Table, Tone, target_column
 from exporter.cli.render.left_alone import left_alone, stopped
-from exporter.runs.models import Outcome, Run, RunOutcome
+from exporter.runs.models import TRIMMED, Outcome, Run, RunOutcome
 from exporter.text import counted, format_age, format_count, format_size
 
 _COLUMNS = (
@@ -62,6 +62,9 @@ def one_run(rows: Sequence[Mapping[str, Any]], now: float) -> Iterator[Block]:
         yield Table(_COLUMNS, (_row(row, now),))
         if row["why"]:
             yield Line((Cell(f"It was stopped: {row['why']}", Tone.WARN),))
+        if row["trimmed"]:
+            said = f"{counted(row['trimmed'], 'item')} no longer listed: {TRIMMED}."
+            yield Line((Cell(said, Tone.FAINT),))
         yield Line()
         yield _items(row["items"])
         yield Line()

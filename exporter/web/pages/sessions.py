@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 from urllib.parse import parse_qs, urlencode
 
+from exporter.runs.models import TRIMMED
 from exporter.web.pages.environment import page
 from exporter.web.pages.explanation import MEANING, rule_sentence, what_would_change
 from exporter.web.response import Response
@@ -88,4 +89,4 @@ def session_page(found: Mapping[str, Any]) -> Response:
 
 def run_page(run: str, rows: list[dict[str, Any]]) -> Response:
     """Return what `history RUN` says of one run."""
-    return page("run.html", run=run, rows=rows)
+    return page("run.html", run=run, rows=rows, why_trimmed=TRIMMED)

@@ -14,7 +14,6 @@ from exporter.pruner.apply.lost_runs import note_lost_runs
 from exporter.pruner.apply.reborn import heal_reborn
 from exporter.pruner.apply.recovery import BY_ACTION
 from exporter.pruner.apply.undo import undo
-from exporter.runs.models import END_SESSION, ENDS
 from exporter.runs.recovery import recover_home
 from exporter.runs.summary import RunReader
 from tests.real.command import run, run_json
@@ -39,7 +38,7 @@ def settle(home: Path) -> None:
 
 
 def unfinished(home: Path) -> list[str]:
-    reader = RunReader(str(home), END_SESSION, ENDS)
+    reader = RunReader(str(home))
     return list(reader.read(home.stat().st_uid).report.unfinished)
 
 

@@ -18,7 +18,7 @@ from exporter.pruner.expected import ExpectedFile, as_keys
 from exporter.pruner.models import Act, PruneAction, PrunePlan
 from exporter.runs.folder import RunBusyError
 from exporter.runs.journal import running
-from exporter.runs.models import END_SESSION, ENDS, Frees, RunKind
+from exporter.runs.models import Frees, RunKind
 from exporter.runs.summary import RunReader
 from exporter.writing.connection import Writer
 from exporter.writing.pacing import Pacer
@@ -78,7 +78,7 @@ def test_a_session_that_hermes_goes_on_with_gets_its_past_back(home: Path, versi
         (RunKind.HEAL, 1),
         (RunKind.PRUNE, 2),
     ]
-    report = RunReader(str(home), END_SESSION, ENDS).read(os.getuid()).report
+    report = RunReader(str(home)).read(os.getuid()).report
     assert (report.reborn, report.reopened) == (1, [])
 
 
