@@ -46,6 +46,13 @@ class Crew:
         instants.heed(killed=ended == "-9")
         return ended == "-9"
 
+    def work_and_die_at(self, step: int, home: Path, what: str) -> bool:
+        """Do it with this step as its last, if `act` counts steps; True if it was killed there."""
+        assert self._ask(f"{home} {what} {step}") == "begun"
+        ended = self._ask("wait")
+        assert ended in ("0", "-9")
+        return ended == "-9"
+
     def _ask(self, line: str) -> str:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
