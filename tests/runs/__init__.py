@@ -8,4 +8,5 @@
 - remove_tree: tests/runs/test_trash.py
 - reserve: tests/runs/test_journal.py, tests/stories/test_full_disk.py
 - salvage: tests/stories/test_damaged_trash.py
+- totals: tests/runs/test_trim.py
 """

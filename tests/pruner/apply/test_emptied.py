@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import structs
 
+from exporter.pruner.apply import restore_sessions
 from exporter.pruner.apply.execute import execute, purge
 from exporter.pruner.apply.reborn import heal_reborn
 from exporter.pruner.apply.recovery import BY_ACTION
@@ -133,6 +135,39 @@ def test_a_chat_that_goes_on_with_it_gets_its_past_back(home: Path, version: str
         assert heal_reborn(beside_all(home)).finished == 0
     assert heal_reborn(beside_all(home)).finished == 1
     assert history(home)[1].kind is RunKind.HEAL
+
+
+@pytest.mark.parametrize("who", [CHAT, OTHER])
+@pytest.mark.parametrize("what", ["go_on", "archive", "delete"])
+def test_what_happens_to_one_between_index_and_rows_of_an_undo_stays(
+    newest: Path, monkeypatch: pytest.MonkeyPatch, what: str, who: str
+) -> None:
+    """Both are restored in one transaction, after their messages are in the text index."""
+    index = restore_sessions.reindex
+    with chat(newest) as hermes:
+        before = dump_all(newest, "word1")
+        run = emptied(newest, CHAT, OTHER).run
+
+        def indexed(*arguments: Any) -> None:
+            index(*arguments)
+            monkeypatch.setattr(restore_sessions, "reindex", index)
+            if what == "go_on":
+                hermes.ask("go_on", session=who, text="and now?")
+            elif what == "archive":
+                hermes.ask("archive", session=who, archived=True)
+            else:
+                hermes.ask("own_prune", days=1)
+
+        monkeypatch.setattr(restore_sessions, "reindex", indexed)
+        given_back(newest, run)
+        after = dump_all(newest, "word1")
+        new = 2 if what == "go_on" else 0
+        assert hermes.ask("count", session=who) == COUNT + new
+        assert len(after["messages"]) == len(before["messages"]) + new
+        assert [row for row in after["messages"] if row in before["messages"]] == before["messages"]
+        assert after["word1 in messages_fts"] == before["word1 in messages_fts"]
+        assert hermes.ask("broken") == []
+        assert hermes.ask("show", session=who)["archived"] == (1 if what == "archive" else 0)
 
 
 @pytest.mark.parametrize("archived", [True, False])
