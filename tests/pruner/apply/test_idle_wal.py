@@ -200,7 +200,11 @@ def test_at_full_size_beside_a_writing_hermes(field: Path) -> None:
             back = undo(str(done.run), beside_all(field))
         said = hermes.ask("stop")
     assert (done.why, back.why) == ("", "")
-    assert (len(done.done), len(back.done)) == (len(made.actions), len(made.actions))
+    # On a busy machine a large session may be left alone: no transaction was short enough.
+    assert all("in time" in each.why or "short" in each.why for each in done.skipped)
+    assert len(done.done) + len(done.skipped) == len(made.actions)
+    assert len(done.done) > 0.9 * len(made.actions)
+    assert len(back.done) == len(done.done)
     assert largest[0] <= without_us[0] + WAL_MAX
     assert said["failures"] == []
     written = sql(field, f"SELECT COUNT(*) FROM messages WHERE session_id = '{LIVE}';")
