@@ -63,23 +63,23 @@ Work = Callable[[HostService, Caller], Any]
 log = logs.get("socket")
 
 
-class AgentMemory(Protocol):
-    """What the socket needs of the agent."""
+class AgentAccess(Protocol):
+    """What the socket needs of the agent: its memory, its workers, and runs for commands."""
 
     def service(self, uid: int, homes: list[str]) -> MemoryService:
         """Return what this user may ask; raise UnwatchedError if that is nothing."""
 
     async def in_memory(self, work: Callable[[], Any]) -> Any:
-        """Do what only reads memory, in a thread."""
+        """Call a function that only reads memory, in a thread."""
 
     async def between_scans(self, work: Callable[[], Any]) -> Any:
-        """Do what needs a worker, in the scanner's thread."""
+        """Call a function that needs a worker, in the scanner's thread."""
 
     async def next_scan(self) -> None:
         """Scan now, and return when that is done."""
 
     async def trends_of(self, homes: Sequence[Home], since: float = 0.0) -> dict[str, Any]:
-        """Return how the figures of these homes have moved."""
+        """Return the figures of these homes over time."""
 
     def seen_at(self) -> float:
         """Return when the last scan ended."""
@@ -102,9 +102,9 @@ class AgentMemory(Protocol):
 class CommandSocket:
     """A listening socket; `open` makes it."""
 
-    def __init__(self, memory: AgentMemory, path: str) -> None:
+    def __init__(self, agent: AgentAccess, path: str) -> None:
         self.path = path
-        self._memory = memory
+        self._agent = agent
         self._users: Counter[int] = Counter()
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.Task[Any] | None] = set()
@@ -131,7 +131,7 @@ class CommandSocket:
             pass  # it was removed already
 
     async def drain(self) -> None:
-        """Wait for the last answers, of runs that were stopped."""
+        """Wait until the commands whose runs were stopped have their answers."""
         if waiting := {task for task in self._open if task is not None}:
             await asyncio.wait(waiting, timeout=_DRAIN_SECONDS)
 
@@ -167,7 +167,7 @@ class CommandSocket:
                 if not self._users[uid]:
                     del self._users[uid]
         except _CLIENT_ERRORS:
-            pass  # the client is gone, too slow, or speaks another language
+            pass  # the client is gone, too slow, or sent something else than a question
         except Exception as error:  # noqa: BLE001 - one client must not end the agent
             log.error("question failed", error=error_location(error))
         finally:
@@ -179,8 +179,8 @@ class CommandSocket:
     async def _answer(self, uid: int, question: Question) -> Reply:
         try:
             if question.fresh:
-                await self._memory.next_scan()
-            seen_at = self._memory.seen_at()
+                await self._agent.next_scan()
+            seen_at = self._agent.seen_at()
             result = await self._result(uid, question)
         except (ExporterError, QueryError) as error:
             return _refusal(error)
@@ -203,10 +203,10 @@ class CommandSocket:
             return frame(Reply(__version__, result=work(service, caller), seen_at=time.time()))
 
         caller = Caller(send)
-        heeding = asyncio.create_task(self._heed(reader, caller))
+        listening = asyncio.create_task(self._listen_to_command(reader, caller))
         try:
-            homes = self._memory.homes(uid, question.homes)
-            future = asyncio.wrap_future(self._memory.start(uid, homes, caller, run))
+            homes = self._agent.homes(uid, question.homes)
+            future = asyncio.wrap_future(self._agent.start(uid, homes, caller, run))
             log.info("command", command=question.command, uid=uid, homes=len(homes))
             while not (await asyncio.wait((future,), timeout=_SIGN_OF_LIFE_SECONDS))[0]:
                 _send(writer, RunWaits())
@@ -220,22 +220,22 @@ class CommandSocket:
         finally:
             caller.close()
             if caller.has_begun:
-                self._memory.scan_soon()
+                self._agent.scan_soon()
                 await self._look_again()
-            heeding.cancel()
+            listening.cancel()
 
     async def _look_again(self) -> None:
         """Wait for a scan, so that every page and command that follows shows what the run did."""
         ends = [
-            asyncio.ensure_future(self._memory.next_scan()),
+            asyncio.ensure_future(self._agent.next_scan()),
             asyncio.ensure_future(self._closed.wait()),  # then no scan follows
         ]
         await asyncio.wait(ends, timeout=_SEEN_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         for each in ends:
             each.cancel()
 
-    async def _heed(self, reader: asyncio.StreamReader, caller: Caller) -> None:
-        """Pass on what the command says, until it is gone."""
+    async def _listen_to_command(self, reader: asyncio.StreamReader, caller: Caller) -> None:
+        """Pass on GO and CANCEL of the command, until it is gone."""
         try:
             while (said := await reader.read(1)) in (GO, CANCEL):
                 if said == GO:
@@ -244,21 +244,21 @@ class CommandSocket:
                     caller.cancel()
         except OSError:
             pass  # it is gone
-        self._memory.abandon(caller)
+        self._agent.abandon(caller)
 
     async def _result(self, uid: int, question: Question) -> Any:
-        service = self._memory.service(uid, question.homes)
+        service = self._agent.service(uid, question.homes)
         asked = msgspec.convert(question.arguments, dict[str, str | None])
         match question.command:
             case "status":
-                return await self._memory.in_memory(service.status)
+                return await self._agent.in_memory(service.status)
             case "trends":
-                homes = self._memory.homes(uid, question.homes)
-                return await self._memory.trends_of(homes, time.time() - _TREND_SECONDS)
+                homes = self._agent.homes(uid, question.homes)
+                return await self._agent.trends_of(homes, time.time() - _TREND_SECONDS)
             case "check":
-                return await self._memory.between_scans(service.check)  # it may ask a worker
+                return await self._agent.between_scans(service.check)  # it may ask a worker
             case "sessions":
-                return await self._memory.in_memory(
+                return await self._agent.in_memory(
                     lambda: service.sessions(
                         asked.get("verdict"),
                         asked.get("source"),
@@ -266,12 +266,12 @@ class CommandSocket:
                     )
                 )
             case "explain":
-                return await self._memory.between_scans(
+                return await self._agent.between_scans(
                     lambda: service.explain(asked.get("session") or "")
                 )
             case "history":
                 run = asked.get("run")
-                return await self._memory.between_scans(
+                return await self._agent.between_scans(
                     lambda: (
                         *(service.history() if run is None else service.show_run(run)),
                         service.count_homes(),
@@ -292,7 +292,7 @@ def _refusal(error: ExporterError | QueryError) -> Reply:
 
 
 def _send(writer: asyncio.StreamWriter, message: RunMessage) -> None:
-    """Send a message; if the command reads nothing, leave out what only tells how far a run is."""
+    """Send a message; if the command does not read, leave out mere reports of progress."""
     unread = writer.transport.get_write_buffer_size()
     if unread > _UNREAD_BYTES_MAX and isinstance(message, RunWaits | RunProgress):
         return
@@ -336,7 +336,7 @@ RUNS: Final = {
     "lost_by_purge": _lost_by_purge,
     "purge": _purge,
 }
-"""What the agent does for a command in a thread of its own, by the name of the command."""
+"""Commands that the agent carries out in a thread of their own, by name."""
 
 
 async def _read(reader: asyncio.StreamReader) -> Question:
@@ -349,8 +349,8 @@ async def _read(reader: asyncio.StreamReader) -> Question:
 def open_listener(path: str) -> socket.socket:
     """Bind the socket at this path; a stale file of a dead agent is replaced.
 
-    Raise OSError (EADDRINUSE) if a living process listens there. Everyone may connect: the folder's
-    mode and the peer's uid decide who sees what.
+    Raise OSError (EADDRINUSE) if a process listens there. The socket's mode lets every user
+    connect: the folder's mode and the peer's uid decide who sees what.
     """
     if not sys.platform.startswith("linux"):
         raise OSError(errno.EOPNOTSUPP, "commands cannot prove who they are on this system")

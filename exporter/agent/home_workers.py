@@ -56,12 +56,13 @@ class HomeWorkers:
         self._pool.make_dedicated(slow.home.owner, slow.home.path)
 
     def take_another(self, slow: HomeState) -> bool:
-        """Give a home that delays others its own worker; False if its owner has too many such homes
-        busy.
+        """Give a home that delays others its own worker.
+
+        False if too many such homes of its owner are being scanned.
         """
-        apart = self._pool.dedicated_homes().get(slow.home.owner, [])
+        dedicated = self._pool.dedicated_homes().get(slow.home.owner, [])
         busy = {state.home.path for state in self._scheduler.busy()}
-        if len(busy.intersection(apart)) >= DEDICATED_MAX:
+        if len(busy.intersection(dedicated)) >= DEDICATED_MAX:
             return False
         self.make_dedicated(slow)
         return True
@@ -69,8 +70,8 @@ class HomeWorkers:
     def limit_dedicated(self) -> None:
         """After a stall, healthy homes share a worker again; `DEDICATED_MAX` keep their own."""
         for owner, homes in self._pool.dedicated_homes().items():
-            well = [path for path in homes if self._is_healthy(path)]
-            for path in well[: max(0, len(homes) - DEDICATED_MAX)]:
+            healthy = [path for path in homes if self._is_healthy(path)]
+            for path in healthy[: max(0, len(homes) - DEDICATED_MAX)]:
                 self._pool.make_shared(owner, path)
 
     def _is_healthy(self, path: str) -> bool:
@@ -106,11 +107,11 @@ class HomeWorkers:
                 ask(worker)
                 return True
             except TimeoutError:
-                self._pool.fail(home.owner, home.path, apart=True)
+                self._pool.fail(home.owner, home.path, is_cause=True)
                 why = f"{home.path} did not answer within {seconds:.0f} s"
                 return self._lacks_only_plans(state, why) or self._timed_out(state, why)
             except WorkerError as error:
-                self._pool.fail(home.owner, home.path, apart=last_try)
+                self._pool.fail(home.owner, home.path, is_cause=last_try)
                 if self._lacks_only_plans(state, str(error)):
                     return True
                 if last_try and is_foreign(home):
@@ -119,7 +120,7 @@ class HomeWorkers:
                 elif last_try:
                     self._homes.set_down(state, Trouble.WORKER_DIED, f"{home.path}: {error}")
             except BaseException:
-                self._pool.fail(home.owner, home.path, apart=False)  # its answer is incomplete
+                self._pool.fail(home.owner, home.path, is_cause=False)  # its answer is incomplete
                 raise
         return False
 
@@ -134,11 +135,9 @@ class HomeWorkers:
         return False
 
     def replace_if_uncounted(self, state: HomeState) -> None:
-        """Log when usage cannot be counted, and replace the worker: a new one reports everything
-        again.
-        """
+        """Log when usage cannot be counted, and replace the worker: a new one reports all of it."""
         if state.uncounted or state.needs_new_worker(self._clock()):
-            self._pool.fail(state.home.owner, state.home.path, apart=False)
+            self._pool.fail(state.home.owner, state.home.path, is_cause=False)
         changes = self._homes.changes
         if changes.changed(("uncounted", state.home.path), state.uncounted, assumed=""):
             if state.uncounted:

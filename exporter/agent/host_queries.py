@@ -98,7 +98,7 @@ class ScannerQueue:
 
 
 class AgentQueries:
-    """The `HostQueries` of a running agent, and the `AgentMemory` of its socket."""
+    """The `HostQueries` of a running agent, and the `AgentAccess` of its socket."""
 
     def __init__(
         self, loop: ScanLoop, store: StateStore, queue: ScannerQueue, state_dir: str

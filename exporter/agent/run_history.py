@@ -53,10 +53,10 @@ class UndoReport(Struct, frozen=True):
 
     outcome: Outcome
     held_seconds: float
-    """For how long what it gave back is held in the homes of this host."""
+    """For how long later runs leave what was restored alone."""
 
 
-log = logs.get("past")
+log = logs.get("history")
 
 
 # Listing
@@ -168,11 +168,10 @@ def undo(
     announce: Announce,
     acting: Acting,
 ) -> Outcome:
-    """Restore what a run took, in every home it acted on; None means the last run that can be
-    undone.
+    """Restore what a run took, in every home it acted on.
 
-    Before that, announce that run. If `run` is None and a newer run exists, announce the newest run
-    too.
+    If `run` is None, undo the last run that can be undone. First announce the run; if a newer run
+    exists that cannot be undone, announce that too.
     """
     unread: list[str] = []
     runs = list(runs_of(loop, unread))
@@ -232,7 +231,7 @@ def _in_homes(runs: Sequence[tuple[HomeState, Run]], run: str) -> list[RunInHome
 def _last(runs: list[Run], unread: Sequence[str]) -> str:
     """Return the id of the last run that can be undone; a purge of the trash cannot.
 
-    Where a history cannot be read, the last run may be there: nothing is guessed.
+    Raise if the history of a home cannot be read: the last run may be in it.
     """
     if unread:
         raise ExporterError(

@@ -77,14 +77,16 @@ class Scheduler:
         return state.home.path in self._busy
 
     def next_homes(
-        self, alone: Sequence[HomeState], apart: Iterable[str], at_once: int
+        self, alone: Sequence[HomeState], dedicated: Iterable[str], at_once: int
     ) -> list[HomeState]:
         """Return which of the homes with their own worker to scan now.
 
-        At most `at_once` of one owner, including busy homes in `apart`. Homes that failed last time
-        go last; otherwise the home scanned longest ago goes first.
+        At most `at_once` of one owner, including busy homes in `dedicated`. Homes that failed last
+        time go last; otherwise the home scanned longest ago goes first.
         """
-        busy_by_owner = Counter(self._busy[path].home.owner for path in apart if path in self._busy)
+        busy_by_owner = Counter(
+            self._busy[path].home.owner for path in dedicated if path in self._busy
+        )
         paths = {state.home.path for state in alone} | self._busy.keys()
         self._last_turn = {p: turn for p, turn in self._last_turn.items() if p in paths}
         chosen: list[HomeState] = []

@@ -1,8 +1,7 @@
-"""`.hermes-exporter/` in a home: where its run lock, its run journal and its trash are kept.
+"""`.hermes-exporter/` in a home: the folder of its run lock, its run journal and its trash.
 
-They lie in the home so that a root service and a user's hand-run command share one lock and one
-history. The folder is made only when a run needs it, is the owner's alone, and is never reached
-through a symlink.
+It is in the home so that a root service and a user's command share one lock and one history. It is
+made when a run first needs it, belongs to the home's owner, and is never reached through a symlink.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ NAME: Final = ".hermes-exporter"
 _LOCK: Final = "run.lock"
 _NOTE_BYTES: Final = 200
 _LOCK_SECONDS: Final = (0.02, 0.05, 0.1)
-"""How long to wait for the lock before another run is named: a look at it takes microseconds."""
+"""Pauses between attempts to get the lock. A reader holds it for microseconds, a run for long."""
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class RunError(HomeError):
-    """A run could not be made, found or noted; the message says what was left alone."""
+    """A run could not be made, found or recorded; the message says what was left alone."""
 
 
 class RunBusyError(RunError):
@@ -35,15 +34,15 @@ class RunBusyError(RunError):
 
 
 class RunFullError(RunError):
-    """There is no space to note a run: something must be deleted first."""
+    """There is no space to record a run: something must be deleted first."""
 
 
 class JournalDamagedError(RunError):
-    """Not all of the journal can be read, or it holds what no run writes."""
+    """A part of the journal cannot be read, or holds something that no run writes."""
 
 
 class JournalMendedError(RunError):
-    """The journal was damaged; what can be read of it is in its place now."""
+    """The journal was damaged, and its readable part has replaced it."""
 
 
 class RunFolder:
@@ -55,9 +54,9 @@ class RunFolder:
         self._owner = owner
 
     def file(self, name: str, *, create: bool = False) -> str | None:
-        """The path of a file in it that is fit to be opened; None if there is none.
+        """Return the path of a file in the folder; None if it does not exist.
 
-        Raise if it is a link, anything but a file, or not the owner's.
+        Raise RunError if it is a link, not a regular file, or not the owner's.
         """
         path = os.path.join(self.path, name)
         try:
@@ -75,7 +74,7 @@ class RunFolder:
 
 @contextmanager
 def run_folder(home: str, owner: int, *, create: bool = False) -> Iterator[RunFolder | None]:
-    """The home's folder; None if there is none and it is not to be made.
+    """Yield the home's folder; None if it does not exist and `create` is false.
 
     Raise RunError if it is a symlink, belongs to another user or is open to others.
     """
@@ -122,7 +121,7 @@ def _open(home: str, owner: int, *, create: bool) -> int | None:
         try:
             os.mkdir(NAME, 0o700, dir_fd=above)
         except FileExistsError:
-            pass  # another run was quicker; the owner is checked all the same
+            pass  # another run was quicker; the caller checks the owner
         return os.open(NAME, _DIRECTORY, dir_fd=above)
     finally:
         os.close(above)
@@ -130,7 +129,7 @@ def _open(home: str, owner: int, *, create: bool) -> int | None:
 
 @contextmanager
 def run_lock(folder: RunFolder, purpose: str) -> Iterator[None]:
-    """One run per home. Raise RunBusyError, which names the other, if there is one."""
+    """Hold the run lock of a home. Raise RunBusyError, which names the other run, if it is held."""
     path = os.path.join(folder.path, _LOCK)
     try:
         folder.file(_LOCK)
@@ -151,8 +150,8 @@ def run_lock(folder: RunFolder, purpose: str) -> Iterator[None]:
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{purpose} by process {os.getpid()}\n".encode(), 0)
         except OSError:
-            pass  # a full disk: the lock counts, not the name in it
-        os.utime(descriptor)  # when it was taken: see `run_began_at`
+            pass  # a full disk: the lock works without the name in it
+        os.utime(descriptor)  # `run_began_at` reads this time
         yield
     finally:
         os.close(descriptor)

@@ -11,12 +11,12 @@ import apsw
 from exporter.runs.folder import JournalDamagedError, RunError, RunFullError
 
 VERSION: Final = 1
-"""Raised when an older hermes-exporter could not read what this one writes."""
+"""Increase it if an older hermes-exporter cannot read what this one writes."""
 FILE: Final = "journal.db"
 _BUSY_TIMEOUT_MS: Final = 5000
 _CACHE_KIB: Final = 8192
 _PAGE_BYTES: Final = 16384
-"""An action takes about a kilobyte with its evidence, and they are noted by the thousand."""
+"""Large pages, because a run records thousands of actions of about a kilobyte each."""
 
 _SCHEMA: Final = """
 CREATE TABLE runs (
@@ -59,10 +59,10 @@ def opened(path: str) -> Iterator[apsw.Connection]:
         flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW
         connection = apsw.Connection(path, flags=flags)
         connection.set_busy_timeout(_BUSY_TIMEOUT_MS)
-        # What was noted must outlive a power cut, and a reader must not need files of its own.
+        # Recorded actions must survive a power cut, and reading must create no other file.
         connection.execute("PRAGMA synchronous=EXTRA")
         connection.execute("PRAGMA journal_mode=DELETE")
-        # A run of thousands of actions fits: what does not is written, and waited for, twice.
+        # Large enough for a run of thousands of actions: beyond it SQLite writes and syncs twice.
         connection.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
         yield connection
     except apsw.FullError as error:

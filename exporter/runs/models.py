@@ -18,26 +18,25 @@ WHY_MAX: Final = 300
 EVIDENCE_MAX: Final = 4
 """Pieces of evidence that a plan and a list of sessions have of each session."""
 STOPPED: Final = "the run was stopped before its turn came"
-"""Why an action was left alone that a run was stopped before."""
+"""The reason of actions that a stopped run had not reached."""
 
 TargetName = Annotated[str, Meta(max_length=4096)]
 """What an action is taken on: the id of a session or run, a project's hash, a path in the home."""
 
 UNREADABLE: Final = "unreadable"
-"""In place of an action whose entry in the journal was damaged: not known what it was."""
+"""The kind of an action whose entry in the journal is damaged, so that it is not known."""
 
 END_SESSION: Final = "end_session"
 REOPEN_SESSION: Final = "reopen_session"
 MOVE_END: Final = "move_end"
-"""`ended_at` follows the last activity; the end stays ours."""
+"""Move `ended_at` to the last activity; the session stays ended by us."""
 CORRECT_END: Final = "correct_end"
-"""The end that Hermes would have written; it stays ours, in case the session goes on after all."""
+"""Write the end that Hermes would have written. It counts as ours, so that it is still healed."""
 ENDS: Final = (END_SESSION, MOVE_END, CORRECT_END)
-"""The actions that leave an end which we wrote."""
-
+"""The actions after which a session has an end that we wrote."""
 
 FINISH_ROW: Final = "finish_row"
-"""The row of an emptied session goes, when no process can need it any more."""
+"""Delete the row of an emptied session, when no process can need it any more."""
 
 
 PURGE_TRASH: Final = "purge_trash"
@@ -66,7 +65,8 @@ class RunOutcome(StrEnum):
     INTERRUPTED = "interrupted"
     """A person stopped it: what was done is known and can be undone, the rest was left alone."""
     UNKNOWN = "unknown"
-    """What was done could not be noted or seen: no journal has this, the next run finds out."""
+    """What was done could not be recorded or seen. It is never in a journal: the next run finds
+    out what happened."""
 
 
 NOTED_OUTCOMES: Final = (
@@ -75,7 +75,7 @@ NOTED_OUTCOMES: Final = (
     RunOutcome.FAILED,
     RunOutcome.INTERRUPTED,
 )
-"""How a run that is finished ended."""
+"""The outcomes of finished runs."""
 
 
 class ActionState(StrEnum):
@@ -97,16 +97,16 @@ class Frees(StrEnum):
 
 
 class Filter(Struct, frozen=True):
-    """What a person has narrowed a plan to; empty: everything."""
+    """What a person limits a plan to. An empty one limits nothing."""
 
     policies: tuple[PolicyName, ...] = ()
     sources: tuple[str, ...] = ()
     older_than_seconds: float | None = None
-    """In place of the age that the settings of a policy say."""
+    """Replaces the age in the settings of a policy."""
     unproven: bool = False
-    """Files without a row whose deletion was not seen, too: they may be last copies."""
+    """Include files without a row whose deletion was not seen: they may be last copies."""
     include_undone: bool = False
-    """What an undo gave back within `keep.undone`, too."""
+    """Include what an undo restored within `keep.undone`."""
 
 
 class Proof(StrEnum):
@@ -157,7 +157,7 @@ class Action(Struct, Generic[Expected], frozen=True):
     """Allocated bytes of files, estimated payload of sessions."""
     frees: Frees = Frees.AT_PURGE
     lowers: tuple[ThresholdName, ...] = ()
-    """The thresholds that it lowers by its bytes, or by one where things are counted."""
+    """The thresholds that it lowers: by its bytes, or by 1 if the threshold counts items."""
     group: int = 0
     """Actions of one group other than 0 are taken together or not at all: a lineage of sessions,
     a parent with its delegates. They follow each other in the plan, children first."""
@@ -184,7 +184,7 @@ class Unreachable(Struct, frozen=True):
 
 
 class Capped(Struct, frozen=True):
-    """What automatic runs leave for later, because of what they may take in 24 hours."""
+    """What automatic runs leave for later, because `prune.caps` limits 24 hours."""
 
     items: Count
     bytes: Bytes
@@ -213,7 +213,7 @@ class Plan(Struct, Generic[Expected], frozen=True):
     created_at: Timestamp = 0.0
     actions: tuple[Action[Expected], ...] = ()
     blocked: Annotated[str, Meta(max_length=64)] = ""
-    """Why it does nothing, as a label value; empty if nothing prevents it."""
+    """Why it does nothing, as a label value; empty if it may act."""
     why: Text = ""
     """The same in a sentence."""
     warnings: tuple[Text, ...] = ()
@@ -221,9 +221,9 @@ class Plan(Struct, Generic[Expected], frozen=True):
     capped: Capped | None = None
     """Of an automatic prune: what is left for later."""
     rows_trash_bytes: Bytes = 0
-    """By how much the compressed rows of sessions in the trash make the home larger at most."""
+    """The most that the home can grow, by compressed rows of sessions in the trash."""
     not_yet: tuple[NotYet, ...] = ()
-    """By policy: what is too young, and from when on it may go."""
+    """What is too young for each policy, and when it will be old enough."""
     protected: tuple[ProtectedCount, ...] = ()
     unreachable: tuple[Unreachable, ...] = ()
     deferred: Count = 0
@@ -231,7 +231,7 @@ class Plan(Struct, Generic[Expected], frozen=True):
 
 
 class Skipped(Struct, frozen=True):
-    """A target that was left alone, and why; both are cut to what a message can carry."""
+    """A target that was left alone, and why. Both are cut to the length that messages allow."""
 
     target: SessionId
     why: Text
@@ -251,7 +251,7 @@ class Outcome(Struct, frozen=True):
     done: tuple[TargetName, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     why: Text = ""
-    """What stopped it, if anything did; cut to what a message can carry."""
+    """What stopped it, if anything did; cut to the length that messages allow."""
     freed: dict[Frees, Bytes] = {}
     """Bytes of what was done, by when they come free."""
     kept_bytes: Bytes = 0
@@ -315,7 +315,7 @@ def numbered(run: str, actions: Iterable[RecordedAction]) -> list[RecordedAction
 
 
 class Settled(Struct, frozen=True):
-    """What became of an action; the reason is cut to what the journal holds."""
+    """What became of an action; the reason is cut to the length that the journal allows."""
 
     number: int
     state: ActionState
@@ -354,13 +354,13 @@ class Run(Struct, frozen=True):
     """Those that were done, whether or not they were undone since."""
     bytes: int
     undone: int = 0
-    """How many of the actions were taken back."""
+    """How many of the actions were undone."""
     sole_action: str = ""
-    """What all of its actions are; empty if they differ, or there is none."""
+    """The kind that all of its actions have; empty if they differ, or there are none."""
     trimmed: int = 0
     """How many of its actions are not listed any more, because it is long past."""
     under_way: bool = False
-    """Its process has the run lock; of a run that is not finished and not this, it is gone."""
+    """Its process has the run lock. If a run is neither finished nor under way, it was killed."""
 
     @property
     def is_undone(self) -> bool:
@@ -380,7 +380,7 @@ class Run(Struct, frozen=True):
         return "purge" if self.is_purge else self.kind.value
 
     def row(self, home: str) -> dict[str, Any]:
-        """The run as `history --json` prints it; one whose process is gone was interrupted."""
+        """Return the run as `history --json` prints it; a killed run is `interrupted`."""
         outcome = self.outcome or (None if self.under_way else RunOutcome.INTERRUPTED)
         return {
             "run": self.id,
@@ -402,7 +402,7 @@ class KeptRows(Struct, frozen=True):
     sessions: dict[str, int]
     """The number of the action that emptied each."""
     beside: Any = None
-    """What the run noted of the processes that they wait for."""
+    """The processes that the rows wait for, as the run recorded them."""
 
 
 class Reaps(Struct, frozen=True):
@@ -414,11 +414,11 @@ class Reaps(Struct, frozen=True):
 
 
 class Reopening(Struct, frozen=True):
-    """A reaped session that was opened again: by healing, as a process had it, or by a person."""
+    """A reaped session that was opened again: by a person, or because a process was using it."""
 
     at: float
     wrong_proof: bool
-    """True if the session was proven dead, and a process had it."""
+    """True if the session was proven dead, and yet a process was using it."""
 
 
 class BreakerTrip(Struct, frozen=True):

@@ -1,9 +1,9 @@
-"""Settling what runs left open that were killed, or could not note what they did.
+"""Settle the actions that killed runs left open.
 
-One recovery for every kind of run. For each kind of action a function looks at the home, says what
-became of such actions, and finishes what was half done. Damage stays with what it hit: an action of
-which nothing can be told keeps its run open, and the other actions and runs go on. All of it may be
-killed and made again.
+There is one recovery for every kind of run. For each kind of action a function looks at the home,
+finds out which actions were done, and finishes those that were half done. If nothing can be found
+out about an action, its run stays open; the other actions and runs are settled. A recovery that is
+killed can be repeated.
 """
 
 from __future__ import annotations
@@ -30,16 +30,19 @@ from exporter.writing.target import Target
 
 KILLED: Final = "the run was killed"
 FindOut = Callable[[Target, RunJournal, Run, Sequence[RecordedAction]], list[Settled]]
-"""What became of open actions of a run, all of one kind; INTENDED with a reason: cannot be told."""
+"""Returns what became of open actions of a run, all of one kind.
+
+INTENDED with a reason means that it cannot be found out now.
+"""
 
 
 class Recovered(Struct, frozen=True):
-    """What a recovery came to."""
+    """The result of a recovery."""
 
     settled: tuple[str, ...] = ()
-    """Runs of which everything is known now."""
+    """Runs without open actions now."""
     left: dict[str, str] = {}
-    """Runs that stay open for the next time, and why."""
+    """Runs that stay open until the next recovery, and why."""
 
 
 def recover(target: Target, journal: RunJournal, by_action: Mapping[str, FindOut]) -> Recovered:
@@ -67,15 +70,15 @@ def recover(target: Target, journal: RunJournal, by_action: Mapping[str, FindOut
 
 
 def recover_home(target: Target, by_action: Mapping[str, FindOut]) -> Recovered:
-    """Settle all that is open in a home, before anything is planned or chosen there.
+    """Settle all open runs of a home, before anything is planned or chosen there.
 
-    A killed run has left the home between two states: a transcript of a deleted session looks like
-    an orphan until the run is settled. In a process of the home's owner without a connection. Raise
+    Until then the home is between two states: a transcript of a session that a killed run deleted
+    looks like an orphan. Call it in a process of the home's owner that has no connection. Raise
     RunBusyError if another run is under way, RunError if the journal cannot be used, and
-    JournalMendedError if it was damaged: then what can be read of it is in its place.
+    JournalMendedError if the journal was damaged: then its readable part has replaced it.
     """
     with run_folder(target.home, target.owner) as folder:
-        if folder is None:  # and none is made to find nothing in it
+        if folder is None:  # no run was ever made here
             return Recovered()
     with running_on(target, "recovery") as journal:
         journal.refuse_damage()
@@ -83,17 +86,17 @@ def recover_home(target: Target, by_action: Mapping[str, FindOut]) -> Recovered:
 
 
 def not_known(run: str, why: object) -> str:
-    """Return what to say of a run if it could not be noted, or seen, what it did."""
+    """Return the message for a run whose result could not be recorded or seen."""
     return cut(f"not known what was done; `hermes-exporter undo {run}` ({why})", WHY_MAX)
 
 
 def open_actions(journal: RunJournal, run: str) -> list[RecordedAction]:
-    """The actions of a run of which it is not known what became of them."""
+    """Return the actions of a run whose result is not known."""
     return [each for each in journal.actions(run) if each.state is ActionState.INTENDED]
 
 
 def abandon(journal: RunJournal, run: str, why: str) -> None:
-    """Finish a run of which the rest will never be known."""
+    """Finish a run whose open actions can never be settled."""
     journal.settle(run, skip(open_actions(journal, run), why))
     _finish(journal, run, why)
 
@@ -109,7 +112,8 @@ def _recover_run(
     for name, find_out in by_action.items():
         alike = [each for each in opened if each.action.kind == name]
         if alike:
-            # Noted kind by kind: the files of a session ask the journal whether it was taken.
+            # Settled kind by kind: whether files were taken depends on what the journal says of
+            # their session.
             journal.settle(run.id, find_out(target, journal, run, alike))
     left = open_actions(journal, run.id)
     if left:

@@ -3,11 +3,12 @@
 Each request and each handshake looks at the files (not at their content), so new certificates and
 users count at once. A change never opens what was closed:
 
-- A file with a problem refuses everything, until it is right. While it is younger than a second the
-  settings of before still count: it may be half written.
-- A certificate that does not fit its key is not used for a minute: the second file may follow.
-- A file that no longer asks for TLS, client certificates or users changes nothing before a restart:
-  half a file looks just like that.
+- If a file has a problem, every request is refused until the file is right. In the first second
+  after a change the previous settings count: the file may be half written.
+- If certificate and key do not match, the previous ones count for a minute: the second file may
+  follow.
+- If the file no longer asks for TLS, client certificates or users, nothing changes before a
+  restart: a half-written file looks the same.
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ def call(
     except RefusedError:
         raise  # the worker can take the next call
     except TimeoutError:
-        pool.fail(home.owner, home.path, apart=True)
+        pool.fail(home.owner, home.path, is_cause=True)
         raise
     except BaseException:
-        pool.fail(home.owner, home.path, apart=False)  # it may be in the middle of an answer
+        pool.fail(home.owner, home.path, is_cause=False)  # it may be in the middle of an answer
         raise

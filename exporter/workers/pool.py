@@ -126,11 +126,14 @@ class Pool:
                 if (worker := self._workers.pop((owner, ""), None)) is not None:
                     self._workers[owner, home] = worker
 
-    def fail(self, owner: int, home: str, *, apart: bool) -> None:
-        """End the worker that failed on this home; `apart` if the home is the cause."""
+    def fail(self, owner: int, home: str, *, is_cause: bool) -> None:
+        """End the worker that failed on this home.
+
+        With `is_cause` the home itself is to blame, and gets its own worker from now on.
+        """
         with self._lock:
             worker = self._workers.pop(self.worker_key(owner, home), None)
-            if apart:
+            if is_cause:
                 self._dedicated.setdefault(home, owner)
         if worker is not None:
             self._end(worker, owner, home)

@@ -66,15 +66,15 @@ def test_homes_behind_one_that_hangs_are_scanned_in_the_same_round(journal: Stat
     names = ["first", "second", "third", "fourth"]
     with queues(scans) as running:
         queue = running.start([state(journal, name, HOSTILE) for name in names], scans)
-        apart: list[str] = []
+        dedicated: list[str] = []
 
         def make_way(slow: HomeState) -> bool:
-            apart.append(slow.home.path)
+            dedicated.append(slow.home.path)
             return True
 
         slow = running.finish([queue], 8.0, make_way)
         assert scans.done == ["second", "fourth"]
-        assert [each.home.path for each in slow] == apart == ["first", "third"]
+        assert [each.home.path for each in slow] == dedicated == ["first", "third"]
 
 
 def test_where_no_more_may_make_way_the_rest_is_left_to_the_next_round(journal: StateStore) -> None:
@@ -94,11 +94,11 @@ def test_more_hanging_homes_than_threads_leave_the_others_their_turn(journal: St
     with queues(scans) as running:
         begun = [
             running.start([each], scans)
-            for each in running.next_homes(alone, apart=hostile, at_once=8)
+            for each in running.next_homes(alone, dedicated=hostile, at_once=8)
         ]
         assert len(begun) == 16
         waiting = [each for each in alone if not running.is_busy(each)]
-        assert running.next_homes(waiting, apart=hostile, at_once=8) == []
+        assert running.next_homes(waiting, dedicated=hostile, at_once=8) == []
         honest = running.start([state(journal, "honest", HONEST)], scans)
         assert running.finish([honest], 60.0) == []
         assert scans.done == ["honest"]

@@ -1,9 +1,10 @@
-"""Emptied sessions: their rows go when no process can need them any more.
+"""Deletes the rows of emptied sessions when no process can need them any more.
 
-Beside a process that may have a session in memory a prune takes its messages and files, and leaves
-its row there, hidden from Hermes's lists. If the process goes on with the session, it writes to its
-own row, and `exporter.pruner.apply.reborn` gives the past back. Otherwise the row goes as soon as
-its trash does not wait for a process any more. The trash has all of it: an undo makes it again.
+If a process may have a session in memory, a prune takes the session's messages and files but leaves
+its row, hidden from Hermes's lists. If the process continues the session, it writes to that row,
+and `exporter.pruner.apply.reborn` gives the messages back. Otherwise the row is deleted as soon as
+its trash does not wait for a process any more. The trash also has the row, so an undo can restore
+it.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ _ROWS_AT_ONCE: Final = 100
 def rows_that_may_go(
     rows: Sequence[KeptRows], writes_turns_late: Callable[[], bool], proc: str = "/proc"
 ) -> Iterator[KeptRows]:
-    """Yield those that no process can need any more; what cannot be told stays."""
+    """Yield the rows that no process can need any more. If that cannot be found out, they stay."""
     for each in rows:
         try:
             if waits_for_process(proc, each.beside, writes_turns_late) is None:
@@ -74,10 +75,12 @@ def finish_rows(
 ) -> int:
     """Delete emptied rows that no process can need any more; return how many. Under the run lock.
 
-    Those of the runs `purged` go in any case: a person empties their trash. Those of the run
-    `besides` stay: it is about to be undone. A row that Hermes has
-    gone on with is left to healing; if its past is gone for good it is shown again. Raise
-    DatabaseError if the database cannot be read or written now.
+    - Rows of the runs `purged` are deleted in any case: a person empties their trash.
+    - Rows of the run `besides` stay: it is about to be undone.
+    - A row that Hermes has continued is left to healing. If its old messages are gone for good, it
+      is shown in Hermes's lists again.
+
+    Raise DatabaseError if the database cannot be read or written now.
     """
     rows = [each for each in runs.kept_rows(_DELETION) if each.run != besides]
     chosen = [each for each in rows if each.run in purged]
@@ -114,7 +117,7 @@ def _ending(run: str, number: int, session: str) -> RecordedAction:
 
 
 def read_states(target: Target, session_ids: Collection[str]) -> dict[str, RowState]:
-    """Return what has become of the rows of these sessions, all emptied by us."""
+    """Return the present state of rows that we emptied."""
     return read_with_retry(
         target, lambda connection: row_states(connection, probe_schema(connection), session_ids)
     )

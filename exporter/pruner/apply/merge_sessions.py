@@ -1,8 +1,8 @@
-"""Restore the past of a session that Hermes has gone on with, in short transactions.
+"""Restore the old messages of a session that Hermes has continued, in short transactions.
 
-The newest of the old messages come first, so a reader always sees the last part of the conversation
-without a gap. If Hermes writes in between, the rest is planned anew. Messages that are restored
-already are recognised, also by another process after this one was killed.
+The newest messages are restored first, so a reader always sees the end of the conversation without
+a gap. If Hermes writes to the session meanwhile, a new plan is made for the rest. A plan leaves out
+messages that are back already, so a merge that was killed can be repeated.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from exporter.writing.session_merge import (
 from exporter.writing.stored_session import RestoreError, SessionTables, StoredSession
 
 _PLANS_MAX: Final = 200
-"""The rest is planned anew each time that Hermes writes to the session."""
+"""Limit on plans for one session. A new one is needed each time Hermes writes to the session."""
 
 
 class _ChangedError(Exception):
@@ -48,9 +48,10 @@ class SessionMerger:
     def merge(
         self, writer: Writer, layout: SessionTables, stored: StoredSession, coming: Container[str]
     ) -> str:
-        """Restore what a session lacks; return a note of what differs from before, or ''.
+        """Restore the missing messages; return a note on what differs from before, or ''.
 
-        Raise RestoreError if that cannot be done now; what was done by then stays, and is no harm.
+        `coming` are other sessions that are restored too. Raise RestoreError if it cannot be done
+        now; messages that are back by then stay, which does no harm.
         """
         for _ in range(_PLANS_MAX):
             try:
@@ -61,7 +62,7 @@ class SessionMerger:
 
     @contextmanager
     def transaction(self, writer: Writer, layout: SessionTables, weight: int) -> Iterator[None]:
-        """Run one short transaction without the triggers of the text index; the caller keeps it."""
+        """Run one short transaction without triggers: the caller updates the text index itself."""
         writer.new_openers()  # raises if a process has lost its locks; a new opener does no harm
         quiet = without_triggers(writer) if layout.index.known else nullcontext()
         try:
@@ -73,14 +74,14 @@ class SessionMerger:
             raise
 
     def newest(self, messages: TableRows) -> TableRows:
-        """Return as many of the newest as fit into one transaction, in the order of their ids."""
+        """Return as many of the newest messages as fit into one transaction, ordered by id."""
         work = list(weights(messages).values())
         count = self._pacer.size.fitting(work[::-1])
         return TableRows(messages.columns, messages.rows[len(work) - count :])
 
 
 class _Merge:
-    """The merge of one session, until it is done or Hermes has written to it."""
+    """One attempt to merge a session; it ends if Hermes writes to the session."""
 
     def __init__(
         self,

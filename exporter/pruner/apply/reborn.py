@@ -1,12 +1,13 @@
-"""Healing prunes: a pruned session that Hermes goes on with gets its past back.
+"""Heal prunes: if Hermes continues a pruned session, give it its old messages back.
 
-A process that had the session in memory went on with it, or a client came back to its id. So Hermes
-wrote to the emptied row, or made a new row that has only what is new.
+This happens if a process had the session in memory, or if a client uses its id again. Then Hermes
+writes to the emptied row, or makes a new row that has only the new messages.
 
-- While the past is in the trash it is merged into the session. This happens in every mode: the
-  journal says that we took the past. Only a turn that began before the merge has missed it.
-- What was pruned together comes back together: a conversation of several sessions, or a session
-  with its delegates.
+- While the old messages are in the trash, they are merged into the session. This happens in every
+  mode, because the journal says that we took them. A turn that began before the merge does not see
+  them.
+- Sessions that were pruned together come back together: a conversation of several sessions, or a
+  session with its delegates.
 - Emptied rows that no process can need any more are deleted; see `exporter.pruner.apply.emptied`.
 """
 
@@ -32,22 +33,22 @@ _DELETION = Act.DELETE_SESSION.value
 
 
 class HealedPrunes(Struct, frozen=True):
-    """What became of sessions that existed again."""
+    """The result of a healing."""
 
     sessions: tuple[str, ...] = ()
-    """These have their past again."""
+    """Sessions that have their old messages again."""
     left: tuple[Skipped, ...] = ()
-    """These do not yet."""
+    """Sessions that could not be healed yet."""
     finished: int = 0
-    """Rows of emptied sessions that were no longer needed, and are deleted."""
+    """How many rows of emptied sessions were deleted, because no process needs them."""
 
 
 def heal_reborn(target: Target, *, besides: str = "") -> HealedPrunes:
-    """Give sessions that exist again their past.
+    """Give sessions that Hermes continued their old messages back.
 
-    Call it in a process of the home's owner that has no connection to the database. What the run
-    `besides` took is left alone. Raise RunBusyError if a run is in progress, RunError or
-    DatabaseError if journal or database cannot be used: then the next healing finds them again.
+    Call it in a process of the home's owner that has no connection to the database. Sessions that
+    the run `besides` took are left alone. Raise RunBusyError if a run is in progress, RunError or
+    DatabaseError if journal or database cannot be used: then the next healing tries again.
     """
     with journal_of(target.home, target.owner, target.clock) as journal:
         if journal is None or not _has_work(target, journal):
@@ -66,21 +67,20 @@ def _has_work(target: Target, journal: RunJournal) -> bool:
 
 def _heal(target: Target, runs: RunJournal, besides: str) -> HealedPrunes:
     reborn = find_reborn(target, runs.targets_in_trash(_DELETION))
-    # A session may have been pruned twice. Its newer past must be in place before the older one.
-    by_run: dict[str, None] = {
-        each.run: None
+    # Newest run first, as the journal lists them: if a session was pruned twice, its newer messages
+    # must be back before the older ones. Run ids do not sort: their suffix is random.
+    newest_first = dict.fromkeys(
+        each.run
         for each in runs.done_actions(_DELETION)
         if each.action.target in reborn and each.run != besides
-    }
+    )
     healed: list[str] = []
     left: list[Skipped] = []
-    for (
-        run
-    ) in by_run:  # newest first, as the journal lists them; ids of one second are not in order
+    for run in newest_first:
         relatives = _pruned_together(runs.actions(run), reborn)
         with trash_of(runs.folder, run) as trash:
             if trash is None:
-                continue  # it was purged: there is no past any more
+                continue  # it was purged: the old messages are gone
             restorer = RunRestorer(
                 run,
                 target,
@@ -97,7 +97,7 @@ def _heal(target: Target, runs: RunJournal, besides: str) -> HealedPrunes:
 
 
 def _pruned_together(actions: Sequence[RecordedAction], sessions: set[str]) -> set[str]:
-    """Return the other sessions of their groups."""
+    """Return the other sessions that were pruned in one group with one of these."""
     deletions = [each for each in actions if each.action.kind == _DELETION]
     groups = {_group(each) for each in deletions if each.action.target in sessions} - {0}
     return {each.action.target for each in deletions if _group(each) in groups} - sessions
@@ -108,7 +108,7 @@ def _group(action: RecordedAction) -> int:
 
 
 def _belongs_to(action: RecordedAction, sessions: Collection[str]) -> bool:
-    """True if it took one of these sessions, or a file of it, and no run restored that since."""
+    """True if the action took one of these sessions, or a file of one, and was not undone."""
     if action.state is not ActionState.DONE:
         return False
     if action.action.kind == _DELETION:

@@ -1,4 +1,4 @@
-"""Reads the checkpoints of a home, in both layouts, with archives and leftovers of killed gits."""
+"""Reads the checkpoints of a home: both layouts, archives, and files that a killed git left."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PROCESSES: Final = 2
 
 
 class KnownWorkdirs:
-    """What the agent knows of working directories, by the names of their checkpoints."""
+    """What the agent knows about working directories; each has the name of its checkpoint."""
 
     def __init__(
         self,
@@ -43,18 +43,18 @@ class KnownWorkdirs:
         self.present = set(present)
         """Those that the agent has seen on this host."""
         self.missing = dict(missing or {})
-        """Since when each is known to be missing."""
+        """When the agent first knew that each is missing."""
 
 
 class CheckpointReader:
-    """Reads checkpoints. Remembers the sizes of projects: git has to walk their history for one."""
+    """Reads checkpoints, and remembers the sizes of projects, which git needs long to measure."""
 
     def __init__(self, home: str, mountinfo: str, fstab: str) -> None:
         self._home = os.fsencode(home)
         self._store = os.path.join(home, os.fsdecode(STORE))
         self._absences = MissingWorkdirs(home, mountinfo, fstab)
         self.sizes: dict[str, tuple[float, int]] = {}
-        """By project: when it was last written when it was measured, and its bytes."""
+        """By project: its last write before it was measured, and its bytes."""
 
     def read(
         self,
@@ -65,7 +65,7 @@ class CheckpointReader:
         monotonic: float,
         thorough: bool,
     ) -> tuple[tuple[Checkpoint, ...], KnownWorkdirs]:
-        """Return all checkpoints as of the last walk, and what is now known of their folders."""
+        """Return all checkpoints as of the last walk, and the updated `known`."""
         self._absences.refresh(monotonic)
         projects = tuple(disk.stored_projects())
         self._measure(projects, _SIZES_IF_THOROUGH if thorough else _SIZES_PER_PLAN)

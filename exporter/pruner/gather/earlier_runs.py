@@ -1,6 +1,7 @@
-"""Reads what the next run must know of earlier ones.
+"""Reads what a plan must know about earlier runs.
 
-That is trash, restored and reaped sessions, and bytes that wait for a `git gc`.
+That is: their trash, sessions that were reaped, deleted or restored, what automatic runs took in
+the last 24 hours, and bytes that wait for a `git gc`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads the inventory of a home: everything that the pruner decides from. Runs in the worker.
+"""Reads the inventory of a home: everything that the pruner's decisions use. Runs in the worker.
 
 The database is read only through `exporter.hermes.database`, in short read transactions, and is
 closed before anything else is read. Nothing is written: the caller gets what it must remember.
@@ -72,18 +72,18 @@ _CHECKPOINT_KINDS: Final = (
 
 
 class InventoryRequest(Struct, frozen=True):
-    """What the agent tells a worker that is to read an inventory."""
+    """What the agent tells a worker so that it can read an inventory."""
 
     owner: int
     facts: ProcessFacts = ProcessFacts()
     rules: ReaperRules = ReaperRules()
     memory: PruneMemory = PruneMemory()
     end_reason: str = "reaped"
-    """What the reaper writes; the reaper may have ended sessions that have it."""
+    """The end reason that the reaper writes."""
     undone_seconds: float = 30 * 86400.0
     trash_keep_seconds: float = 72 * 3600.0
     disk_share: float = 1.0
-    """Of all bytes that the watched homes have on this filesystem, the share of this home."""
+    """This home's share of the bytes that all watched homes have on its filesystem."""
     thorough: bool = False
     """A person waits for exact figures: measure everything, even if it takes long."""
     sessions_max: int | None = None
@@ -208,7 +208,7 @@ class InventoryReader:
         processes = (
             Process(holder.pid, holder.start_ticks)
             for holder in request.facts.holders
-            if not holder.outsider  # another user's, which can only read, works in no folder
+            if not holder.outsider  # a process of another user, which can only read the database
         )
         namespaces = MountNamespaces(processes)
         return KnownWorkdirs(namespaces, request.memory.present, request.memory.missing)
@@ -271,7 +271,7 @@ class InventoryReader:
     def _read_sessions(
         self, connection: apsw.Connection, schema: Schema, now: float
     ) -> list[InventorySession]:
-        """Return all sessions. Only one slice of the rows read is in memory at a time."""
+        """Return all sessions. The rows are read in slices, to need less memory."""
         counts = children(connection, schema)
         sessions: list[InventorySession] = []
         with_parents: dict[int, PruneColumns] = {}
@@ -405,7 +405,7 @@ def _session(
 
 
 def _link(parent_id: str | None, extras: PruneColumns, reasons: Mapping[str, str]) -> ParentLink:
-    """Return what a session is to its parent. Its own columns count more than its parent's."""
+    """Return how a session is related to its parent. Its own columns win over its parent's."""
     if parent_id is None or parent_id not in reasons:
         return ParentLink.NONE
     if extras.delegated:

@@ -13,7 +13,7 @@ from exporter.pruner.decide.policy import FilesIn
 from exporter.pruner.gather.session_files import is_own_file
 
 ENTRIES_MAX: Final = 100_000
-"""Names that are read for one policy. Files behind them are found once others are gone."""
+"""Limit on names read for one policy. Later files are found after earlier ones are gone."""
 _LEVELS_MAX: Final = 8
 _BLOCK_BYTES: Final = 512
 

@@ -1,4 +1,4 @@
-"""Which transcripts and dumps lost their row by a deletion that the agent saw.
+"""Finds transcripts and dumps whose session was deleted while the agent watched.
 
 At every plan the agent remembers which files had a row, and what identifies the database. If a row
 is gone at the next plan and the database is still the same one, the session was deleted. Otherwise
@@ -26,9 +26,9 @@ class DatabaseState(Struct, frozen=True):
 
     seen: SeenDatabase
     surviving: frozenset[int]
-    """The anchors of the last plan that are still there."""
+    """The anchors of the last plan that are still there; see `exporter.hermes.continuity`."""
     newest: Mapping[str, int]
-    """The number of a late message of each session that has files."""
+    """The id of one of the last messages of each session that has files."""
     copied_at: float = 0.0
     """When a repair or rescue last made a copy of the database beside it."""
 
@@ -41,11 +41,11 @@ class RunEffects(Struct, frozen=True):
     unsettled: frozenset[str] = frozenset()
     """Files of sessions that an unfinished run may have deleted."""
     given_back: frozenset[str] = frozenset()
-    """Sessions that an undo restored: their rows are younger than their message numbers say."""
+    """Sessions that an undo restored: their rows are newer than their message ids suggest."""
 
 
 def safe_up_to(before: SeenDatabase | None, state: DatabaseState) -> int:
-    """Return the newest message up to which no row was lost by a restored backup; 0 for none."""
+    """Return an id: no message up to it can have been lost by restoring a backup. 0 for none."""
     now = state.seen
     if before is None or state.copied_at >= before.looked_at:
         return 0
@@ -110,7 +110,7 @@ def _with_deletion(
 def _pack_rows(
     files: Sequence[SessionFile], newest: Mapping[str, int], given_back: Collection[str]
 ) -> bytes:
-    """Pack the files that have rows. Of too many, keep the oldest: they are deleted first."""
+    """Pack the files that have rows. If there are too many, keep the oldest: they go first."""
     rows = {
         text_key(file.name): newest[file.session_id]
         for file in files
@@ -122,7 +122,7 @@ def _pack_rows(
 
 
 def pack_deleted(deleted: Mapping[int, float]) -> bytes:
-    """Pack when the rows of these files were seen to be deleted; the keys are of their names."""
+    """Pack when the rows of these files were seen to be deleted; see `text_key` for the keys."""
     return _pack(_TIMED, sorted(deleted.items())[:DELETED_MAX])
 
 
@@ -131,5 +131,5 @@ def _pack(shape: struct.Struct, pairs: Sequence[tuple[int, float]]) -> bytes:
 
 
 def _whole(packed: bytes) -> bytes:
-    """Return it without an incomplete pair at its end; both kinds of pairs have one size."""
+    """Return it without an incomplete pair at its end; both kinds of pairs have the same size."""
     return packed[: len(packed) // _PAIR.size * _PAIR.size]

@@ -14,7 +14,7 @@ from exporter.hermes.session_files import FileOwners, is_surely_hermes, kind_of
 from exporter.pruner.decide.inventory import SessionFile
 
 FILES_MAX: Final = 100_000
-"""Files that are listed one by one. Of more, only the bytes are counted."""
+"""Limit on listed files. Beyond it only bytes are counted."""
 _BLOCK_BYTES: Final = 512
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
