@@ -166,16 +166,7 @@ class ManualPrune:
             progress=lambda settled, total: progress(home.label, settled, total),
             cancellation=cancellation,
         )
-        result.add(
-            wanted,
-            outcome=outcome.outcome,
-            run=outcome.run,
-            done=outcome.done,
-            skipped=outcome.skipped,
-            why=outcome.why,
-        )
-        for when, size_bytes in outcome.freed.items():
-            result.freed[when] += size_bytes
+        result.add(wanted, outcome)
         if outcome.rows_kept:
             rows = f"the rows of {outcome.rows_kept} sessions of {escape_control(home.label)}"
             result.notes.append(

@@ -120,14 +120,7 @@ class ManualReap:
                 home=home.label,
                 sessions=len(outcome.reopened),
             )
-        result.add(
-            [action.target for action in each.actions],
-            outcome=outcome.outcome,
-            run=outcome.run,
-            done=outcome.done,
-            skipped=outcome.skipped,
-            why=outcome.why,
-        )
+        result.add([action.target for action in each.actions], outcome)
 
 
 def _slow_start(plans: Sequence[PlannedHome], view: HostView) -> Iterator[str]:

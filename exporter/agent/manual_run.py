@@ -21,7 +21,7 @@ from exporter.collectors.view import HostView
 from exporter.config.settings import HomeSettings
 from exporter.errors import HomeError, InterruptedRunError, RefusedError, WorkerError
 from exporter.runs.journal import new_run_id
-from exporter.runs.models import STOPPED, Action, Filter, Plan, RunOutcome
+from exporter.runs.models import STOPPED, Action, Filter, Outcome, Plan, RunOutcome
 from exporter.runs.recovery import not_known
 from exporter.text import escape_control
 from exporter.workers import protocol
@@ -195,17 +195,17 @@ def _execute(
         if not wanted and not (home.may_write and kind.has_more_to_do(each)):
             continue
         if not home.may_write:
-            result.add(wanted, outcome=RunOutcome.FAILED, why=ONLY_OBSERVED)
+            result.add_nothing_done(wanted, RunOutcome.FAILED, ONLY_OBSERVED)
             continue
         if cancellation is not None and cancellation.requested:
-            result.add(wanted, outcome=RunOutcome.INTERRUPTED, why=STOPPED)
+            result.add_nothing_done(wanted, RunOutcome.INTERRUPTED, STOPPED)
             continue
         try:
             kind.act(loop, each, run, result, progress, cancellation)
         except RefusedError as error:
-            result.add(wanted, outcome=RunOutcome.FAILED, why=str(error)[:300])
+            result.add_nothing_done(wanted, RunOutcome.FAILED, str(error))
         except (WorkerError, TimeoutError) as error:
-            result.add(wanted, outcome=RunOutcome.UNKNOWN, run=run, why=not_known(run, error))
+            result.add(wanted, Outcome(run, RunOutcome.UNKNOWN, why=not_known(run, error)))
 
 
 def try_save(kind: ManualRun, loop: ScanLoop, state_dir: str, result: RunResult) -> None:

@@ -23,7 +23,6 @@ from exporter.errors import (
 from exporter.runs.models import (
     STOPPED,
     ActionState,
-    Frees,
     Outcome,
     Run,
     RunKind,
@@ -331,11 +330,11 @@ def purge(
     """Empty the trash of one home: that of this run, or all of it."""
 
     def not_done(why: str) -> None:
-        result.add([state.home.label], outcome=RunOutcome.FAILED, why=why[:300])
+        result.add_nothing_done([state.home.label], RunOutcome.FAILED, why)
 
     home, evidence = state.home, state.evidence
     if cancellation is not None and cancellation.requested:
-        result.add([home.label], outcome=RunOutcome.INTERRUPTED, why=STOPPED)
+        result.add_nothing_done([home.label], RunOutcome.INTERRUPTED, STOPPED)
         return
     if home.problem:
         not_done(home.problem)
@@ -356,12 +355,4 @@ def purge(
     except (HomeError, WorkerError, TimeoutError) as error:
         not_done(str(error))
         return
-    result.freed[Frees.NOW] += outcome.freed.get(Frees.NOW, 0)
-    result.add(
-        outcome.done,
-        outcome=outcome.outcome,
-        run=outcome.run,
-        done=outcome.done,
-        skipped=outcome.skipped,
-        why=outcome.why,
-    )
+    result.add(outcome.done, outcome)

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from exporter.agent.saved_plans import SavedItem, SavedPlan
 from exporter.config.prune import Prune
-from exporter.runs.models import Action, Expected, Frees, Plan, RunOutcome, Skipped
+from exporter.runs.models import Action, Expected, Frees, Outcome, Plan, RunOutcome, Skipped
 from exporter.snapshot import Snapshot
 from exporter.text import closest_match, escape_control, join_words, quoted
 
@@ -45,25 +45,21 @@ class RunResult:
         self._saved = False
         self._outcomes: list[RunOutcome] = []
 
-    def add(
-        self,
-        wanted: Iterable[str],
-        *,
-        outcome: RunOutcome,
-        run: str | None = None,
-        done: Sequence[str] = (),
-        skipped: Sequence[Skipped] = (),
-        why: str = "",
-    ) -> None:
+    def add(self, wanted: Iterable[str], outcome: Outcome) -> None:
         """Add the outcome of one home; a wanted target that it does not name counts as skipped."""
-        self._outcomes.append(outcome)
-        self.run = run or self.run
-        self.done += len(done)
-        self.skipped.extend(skipped)
-        told = {*done, *(each.target for each in skipped)}
-        self.skipped.extend(
-            Skipped(target, why or _NO_LONGER) for target in wanted if target not in told
-        )
+        self._outcomes.append(outcome.outcome)
+        self.run = outcome.run or self.run
+        self.done += len(outcome.done)
+        self.skipped.extend(outcome.skipped)
+        named = {*outcome.done, *(each.target for each in outcome.skipped)}
+        why = outcome.why or _NO_LONGER
+        self.skipped.extend(Skipped(target, why) for target in wanted if target not in named)
+        for when, size_bytes in outcome.freed.items():
+            self.freed[when] += size_bytes
+
+    def add_nothing_done(self, wanted: Iterable[str], outcome: RunOutcome, why: str) -> None:
+        """Add a home in which nothing was begun."""
+        self.add(wanted, Outcome(None, outcome, why=why))
 
     def skip_missing(
         self, saved: SavedPlan, still_planned: Collection[SavedItem], homes: Collection[str]

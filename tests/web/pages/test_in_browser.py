@@ -84,6 +84,11 @@ def use_theme(window: Chromium, theme: str) -> None:
     )
 
 
+def set_offline(window: Chromium, offline: bool) -> None:
+    unlimited = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+    window.tell("Network.emulateNetworkConditions", offline=offline, **unlimited)
+
+
 def asked(running: Agent, path: str) -> Any:
     return json.loads(running.get(path)[1])
 
@@ -343,24 +348,12 @@ def test_the_page_follows_the_agent_and_says_when_it_is_gone(
     os.kill(running.pid, signal.SIGSTOP)
     try:
         # The kernel takes the connection of a stopped process, and no answer comes.
-        window.tell(
-            "Network.emulateNetworkConditions",
-            offline=True,
-            latency=0,
-            downloadThroughput=-1,
-            uploadThroughput=-1,
-        )
+        set_offline(window, True)
         window.run("return refresh()")
         told = "return document.getElementById('notice').innerText"
         wait_until(lambda: "does not answer" in window.run(told), "the page says so")
     finally:
         os.kill(running.pid, signal.SIGCONT)
-        window.tell(
-            "Network.emulateNetworkConditions",
-            offline=False,
-            latency=0,
-            downloadThroughput=-1,
-            uploadThroughput=-1,
-        )
+        set_offline(window, False)
     window.run("return refresh()")
     wait_until(lambda: window.run(told) == "", "the page is new again")
