@@ -87,15 +87,11 @@ class ManualReap:
         return blind and any(_not_judged(self.filter_by.sources, plans, view))
 
     def heal_first(self, loop: ScanLoop) -> None:
-        """Heal prunes only. A reap heals reaps itself: it must know whether they stopped automatic
-        reaping.
-        """
+        """Heal prunes only: a reap heals reaps itself, to know if they stopped automatic reaping."""
         heal_first(loop, self._settings, reaps=False)
 
     def has_more_to_do(self, each: PlannedHome) -> bool:
-        """True if automatic reaping has stopped: `reap --yes` restarts it even if no session is
-        dead.
-        """
+        """True if automatic reaping has stopped: `reap --yes` restarts it, also without actions."""
         return each.state.reaping_has_stopped
 
     def act(

@@ -1,12 +1,12 @@
-"""Running git on a home's repositories, without running anything they bring along.
+"""Run git on a home's repositories, without running programs that a repository names.
 
-The only place that runs git. A repository can name programs in its configuration, and an explicit
-GIT_DIR makes git trust it, whatever its owner; so one whose configuration holds more than Hermes
-writes is refused, and what git would run by itself is switched off for the rest.
+No other module runs git. A repository can name programs in its configuration, and an explicit
+GIT_DIR makes git trust it, whoever owns it. So a repository is refused if its configuration has
+keys that Hermes does not write, and everything that git would start by itself is switched off.
 
-Git is started in one of two ways; all else is the same for both. What acts on a repository starts
-it by GitPython. A scan starts it plainly: GitPython would stay in the memory of every scan worker
-(3 to 5 MiB), and its import runs `git version` twice unless that is prevented.
+There are two ways to start git; all else is the same. Code that changes a repository starts git by
+GitPython. A scan starts it plainly: GitPython would stay in the memory of every scan worker (3 to 5
+MiB), and its import runs `git version` twice unless that is prevented.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ ALLOWED_KEYS: Final = frozenset(
         "gc.auto",
     }
 )
-"""What the configuration of a shadow repository may hold: none of it names a program or a file."""
+"""Keys that the configuration of a shadow repository may have: none names a program or a file."""
 
 _SETTINGS: Final = (
     "core.hooksPath=/dev/null",
@@ -99,11 +99,11 @@ _CONTROL = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]")
 
 
 class GitError(HomeError):
-    """Git could not be asked; the repository was left alone."""
+    """Git could not be run or failed; the repository was left alone."""
 
 
 class GitRefusedError(GitError):
-    """The repository holds something by which it could make git run or read other things."""
+    """The repository has something that could make git run programs or read other files."""
 
 
 class GitFailedError(GitError):
@@ -125,7 +125,7 @@ def start_plainly(command: list[str], environment: Mapping[str, str]) -> subproc
 def start_by_gitpython(
     command: list[str], environment: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
-    """For what acts on a repository.
+    """For code that changes a repository.
 
     Only `Git.execute` is used. A `Repo` parses the configuration itself, reads GIT_DIR and others
     from the environment, does not know reftable, and leaves `cat-file` processes running.
@@ -147,7 +147,7 @@ def start_by_gitpython(
 
 @cache
 def _load_gitpython() -> ModuleType | None:
-    """GitPython, loaded at the first use, so never before a privilege drop; None if it cannot be.
+    """Return GitPython; None if it cannot be loaded. The first call is after any privilege drop.
 
     After the drop the owner may be unable to read the agent's installation: then git is started
     plainly. `git.refresh` is not needed, as every command names its program.
@@ -214,7 +214,7 @@ def run_git(
 
 
 def _read_all(process: subprocess.Popen[bytes], deadline: float, limit: int) -> bytes:
-    """What it prints. Its error messages may quote paths and content, so they are dropped."""
+    """Return what git prints. Its error messages are dropped: they may quote paths and content."""
     pipes = [pipe for pipe in (process.stdout, process.stderr) if pipe is not None]
     output = bytearray()
     while pipes:
@@ -253,10 +253,10 @@ def refuse_unfit_repository(git_dir: str) -> None:
 
 
 def config_keys(content: bytes, path: str) -> set[str]:
-    """The `section.key` names of a git configuration; raise GitRefusedError if it is not plain.
+    """Return the `section.key` names of a git configuration.
 
-    Git's own reader is more generous: subsections, a key behind a section on one line, a value
-    over several lines. Hermes writes none of these, so each is a reason not to go on.
+    Git itself accepts more: subsections, a key behind a section on one line, a value over several
+    lines. Hermes writes none of these, so each of them raises GitRefusedError.
     """
     keys: set[str] = set()
     section = b""

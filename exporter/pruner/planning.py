@@ -47,7 +47,7 @@ class Seen(Struct, frozen=True):
 
 
 class _ChildResult(Struct, frozen=True):
-    """What a child has planned; nothing if it may not have the memory for it."""
+    """What a child has planned; empty if it ran out of memory."""
 
     planned: PrunePlanResult | None = None
     measurements: Measurements | None = None
@@ -58,12 +58,12 @@ def plan(
     inventory_reader: InventoryReader,
     seen: Seen,
     *,
-    aside: bool | None = None,
+    in_child: bool | None = None,
 ) -> PrunePlanResult:
     """Read the inventory and plan.
 
-    For the agent this is done aside, in a process of its own where that can be: every session of a
-    home is in memory for a moment, and a worker lives for long.
+    For the agent a forked child does this where possible: planning needs every session of a home in
+    memory, and a worker that lives long would keep that memory.
     """
     settings = request.settings
     stamp = inventory_reader.unchanged.stamp(seen.facts, settings, seen.walked)
@@ -74,7 +74,7 @@ def plan(
         if cached is not None:
             return _unchanged_plan(seen.home, cached, inventory_reader.now())
     planned: PrunePlanResult | None = None
-    if not request.by_hand and (is_single_threaded() if aside is None else aside):
+    if not request.by_hand and (is_single_threaded() if in_child is None else in_child):
         planned = _plan_in_child(request, inventory_reader, seen)
     planned = planned or _plan(request, inventory_reader, seen)
     inventory_reader.unchanged.store(stamp, settings, planned.pressure, planned.report)
@@ -84,7 +84,7 @@ def plan(
 def _plan_in_child(
     request: PrunePlanRequest, inventory_reader: InventoryReader, seen: Seen
 ) -> PrunePlanResult | None:
-    """Plan in a child; None if it came to nothing."""
+    """Plan in a child; None if the child could not be started or was lost."""
 
     def work(_: int) -> _ChildResult:
         die_with_parent()

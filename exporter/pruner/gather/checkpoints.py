@@ -209,8 +209,9 @@ class CheckpointReader:
     def _size(self, name: str) -> int:
         """Return the bytes that no other project shares; 0 if git cannot tell."""
         try:
-            # Not by GitPython: a scan worker plans too, and would keep it in memory.
-            told = run_git(
+            # Not by GitPython: a plan is part of a scan. The child that plans would load it anew
+            # each time (0.1 s), and a worker that plans itself would keep it in memory.
+            printed = run_git(
                 self._store,
                 "rev-list",
                 "--disk-usage",
@@ -221,7 +222,7 @@ class CheckpointReader:
                 "--glob=refs/hermes/*",
                 timeout_seconds=_GIT_SECONDS,
             )
-            return int(told)
+            return int(printed)
         except (GitError, ValueError):
             return 0
 

@@ -55,9 +55,9 @@ class Looker:
     def _open(self) -> None:
         self.opened += 1
 
-    def look(self, *, by_hand: bool = False, aside: bool = False) -> PrunePlanResult:
+    def look(self, *, by_hand: bool = False, in_child: bool = False) -> PrunePlanResult:
         wish = PrunePlanRequest(self.settings, self._memory, by_hand=by_hand)
-        made = plan(wish, self.inventory_reader, self.plan_input(), aside=aside)
+        made = plan(wish, self.inventory_reader, self.plan_input(), in_child=in_child)
         self._memory = made.memory
         return made
 
