@@ -137,13 +137,13 @@ def test_nothing_is_believed_of_processes_that_were_not_looked_for(tmp_path: Pat
     assert looker.look().plan.blocked == "not_looked_yet"
 
 
-def test_what_is_planned_aside_is_planned_as_well_and_what_was_learnt_is_kept(
+def test_a_child_plans_the_same_and_what_it_measured_is_kept(
     tmp_path: Path,
 ) -> None:
     home = small_home(tmp_path / "home", sessions=5)
     here, there = Looker(home), Looker(home)
     looked = here.look()
-    told = there.look(aside=is_single_threaded())
+    told = there.look(in_child=is_single_threaded())
     assert told.report.policies == looked.report.policies
     assert _but_the_disk(told) == _but_the_disk(looked)
     assert there.inventory_reader.measurements() == here.inventory_reader.measurements()
