@@ -87,7 +87,7 @@ class ManualReap:
         return blind and any(_not_judged(self.filter_by.sources, plans, view))
 
     def heal_first(self, loop: ScanLoop) -> None:
-        """Heal prunes only: a reap heals reaps itself, to know if they stopped automatic reaping."""
+        """Heal prunes only. A reap heals reaps itself: they may have stopped automatic reaping."""
         heal_first(loop, self._settings, reaps=False)
 
     def has_more_to_do(self, each: PlannedHome) -> bool:
