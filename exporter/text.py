@@ -25,7 +25,7 @@ def shortened(text: str, limit: int) -> str:
 
 
 def cut(text: str, limit: int) -> str:
-    """Return at most so many characters, as a field of a message or of the journal can hold."""
+    """Return at most `limit` characters: the fields of messages and of the journal are limited."""
     return text[:limit]
 
 

@@ -120,7 +120,7 @@ class ManualReap:
 
 
 def _slow_start(plans: Sequence[PlannedHome], view: HostView) -> Iterator[str]:
-    """Yield a line for each home of which the agent itself would end only a part in this hour."""
+    """Yield a line for each home in which the agent itself would end only a part in this hour."""
     homes = {home.label: home for home in view.homes}
     for each in plans:
         home = homes.get(each.state.home.label)

@@ -1,7 +1,7 @@
-"""Counters of what runs did to a home. They never fall, whatever becomes of its run journal.
+"""Counters of what runs did to a home. They never fall, whatever happens to its run journal.
 
 The journal is in the home, and can be lost with its folder, damaged, or replaced by an older copy.
-So the state store keeps what the journal said last, and what it said more before.
+So the state store keeps the last counts of the journal, and by how much earlier counts were higher.
 """
 
 from __future__ import annotations

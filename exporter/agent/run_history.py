@@ -279,7 +279,7 @@ def lost_by_purge(loop: ScanLoop, run: str | None) -> list[str]:
         try:
             actions = _actions(loop, state, each.id)
         except (HomeError, WorkerError, TimeoutError) as error:
-            lines.append(f"what run {each.id} took cannot be told: {error}")
+            lines.append(f"what run {each.id} took cannot be read: {error}")
             continue
         taken = [action for action in actions if action.state is ActionState.DONE]
         sessions += sum(action.action == _SESSION for action in taken)
@@ -315,7 +315,7 @@ def _took(runs: Sequence[Run]) -> str:
     """Return `, which took 2.0 MiB`, or that all of it was given back."""
     kept = [each for each in runs if not each.is_undone]
     if not kept:
-        return ", of which all was given back"
+        return ", which was all given back"
     undone = f"; {len(runs) - len(kept)} of them undone" if len(kept) < len(runs) else ""
     return f", which took {format_size(sum(each.bytes for each in kept))}{undone}"
 

@@ -1,8 +1,8 @@
-"""What a command and an agent say to each other while the agent acts for the command.
+"""Messages between a command and the agent while the agent acts for the command.
 
-After the question of `socket_messages` the agent sends messages, of which the last is a `Reply`.
-The command sends single bytes. Nothing is done before `GO`: until then a command that is
-interrupted may say that nothing was done.
+After the question of `socket_messages` the agent sends messages; the last one is a `Reply`. The
+command sends single bytes. The agent does nothing before `GO`, so a command that is interrupted
+before it has sent `GO` may say that nothing was done.
 """
 
 from __future__ import annotations

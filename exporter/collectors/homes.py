@@ -20,7 +20,7 @@ HOME_UP = gauge(
 )
 AGENT_INFO = gauge(
     "hermes_agent_info",
-    "The Hermes version seen in this home, where it can be told; always 1.",
+    "The Hermes version seen in this home, where it is known; always 1.",
     "home",
     "version",
     at_most=1,

@@ -98,7 +98,7 @@ def _plan_in_child(
     if worked is None:
         return None
     if worked.planned is None or worked.measurements is None:
-        raise HomeError(_OUT_OF_MEMORY)  # this process would fare no better
+        raise HomeError(_OUT_OF_MEMORY)  # this process would run out of memory too
     inventory_reader.set_measurements(worked.measurements)
     return worked.planned
 

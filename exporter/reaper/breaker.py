@@ -24,11 +24,11 @@ def close(target: Target, end_reason: str) -> None:
 
 
 def stop_if_journal_lost(target: Target, end_reason: str) -> str:
-    """Open the breaker if it is not known any more what was done here earlier; return why.
+    """Open the breaker if the journal of earlier runs was lost; return why.
 
-    Without the journal it is not known what an undo gave back, nor that the breaker was open. It
-    was lost if a run left anything else behind, or if sessions have our end reason and no reap is
-    known. Another tool may have written those ends, which cannot be told: a person is asked once.
+    Without the journal it is not known what an undo restored, nor that the breaker was open. The
+    journal was lost if other traces of a run exist, or if sessions have our end reason and the
+    journal has no reap. Another tool may have written those ends; so a person is asked, once.
     """
     with journal_of(target.home, target.owner, target.clock) as journal:
         if journal is not None:

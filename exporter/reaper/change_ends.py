@@ -64,7 +64,7 @@ def change_ends(target: Target, record: RunRecord, change: Change) -> Outcome:
     try:
         take_all(target, record, record.actions, work)
     except DatabaseError:
-        # It can neither be written nor read: what became of the last batch is not known.
+        # It can neither be written nor read: it is not known if the last batch was done.
         record.why = not_known(record.run, record.why)
         outcome = structs.replace(record.outcome(), outcome=RunOutcome.UNKNOWN)
     else:
@@ -110,7 +110,7 @@ class _EndWork(Work):
     def _take_batch(
         self, writer: Writer, schema: Schema, batch: Sequence[RecordedAction]
     ) -> list[Settled]:
-        """Take the first actions of a batch, as time allows; return what became of them."""
+        """Take the first actions of a batch, as time allows; return their results."""
         settled: list[Settled] = []
         change, most_seconds = self._change, self._target.lock_budget_seconds * _SHARE
         change.prepare(writer, schema, batch)
@@ -189,7 +189,7 @@ def read_ends(target: Target, session_ids: Iterable[str]) -> dict[str, End]:
 def _killed(
     target: Target, journal: RunJournal, run: Run, actions: Sequence[RecordedAction]
 ) -> list[Settled]:
-    """Return what became of the actions of killed reaps and of their undos."""
+    """Return which actions of killed reaps, and of their undos, were done."""
     del journal, run
     return _what_happened(target, actions, KILLED)
 

@@ -118,7 +118,7 @@ def execute(
 def _still_open(
     target: Target, actions: Sequence[ReapAction]
 ) -> tuple[list[ReapAction], tuple[Skipped, ...]]:
-    """The sessions that are open now, and the others with what has become of them."""
+    """Return the sessions that are open now, and how each of the others ended."""
     ends = read_ends(target, (each.target for each in actions))
     still_open = [each for each in actions if ends.get(each.target) == OPEN]
     over = [each.target for each in actions if ends.get(each.target) != OPEN]
@@ -130,7 +130,7 @@ def _has_proof(actions: Sequence[ReapAction]) -> bool:
 
 
 def _has_written(proc: str, pid: int, before: int) -> bool:
-    """True if a process has written more since, or if that cannot be told."""
+    """True if a process has written more since, or if its count cannot be read."""
     try:
         with PinnedProcess(proc, pid) as process:
             return process.written() != before

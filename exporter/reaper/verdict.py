@@ -315,7 +315,7 @@ def _processes(subject: WatchedSession, context: Context) -> Iterator[Evidence]:
     for holder, line in islice(waits, _PROCESSES_SHOWN):
         yield Evidence(line.value, SpeaksFor.BLIND, _process_detail(holder, line, subject, context))
     for lease in _doubtful_leases(subject.session, context.facts):
-        said = f"process {lease.pid} leases it, and it cannot be told whether it lives"
+        said = f"process {lease.pid} leases it, and it is not known whether it is alive"
         yield Evidence("lease", SpeaksFor.BLIND, said)
 
 
@@ -409,7 +409,7 @@ def _visibility_reason(subject: WatchedSession, context: Context) -> str:
         return "a process that cannot be seen holds a lock on the database"
     doubtful = _doubtful_leases(subject.session, context.facts)
     if doubtful:
-        return f"it cannot be told whether process {doubtful[0].pid}, which leases it, lives"
+        return f"it is not known whether process {doubtful[0].pid}, which leases it, is alive"
     return "every process of this host can be seen"
 
 

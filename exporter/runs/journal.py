@@ -1,8 +1,8 @@
-"""The run journal of a home: what was done to it, by which run, and what became of it.
+"""The run journal of a home: its runs, their actions, and the result of each action.
 
-An action is noted before it is taken and again when it is settled, each time durably. A run that
-was killed leaves actions that are only intended; the next run looks at the home to find out which
-of them had happened. The journal belongs to the home, and knows nothing of what actions mean.
+An action is recorded before it is taken and again when it is settled, each time durably. A killed
+run leaves actions that are only intended; the next run looks at the home to find out which of them
+were done. The journal does not know what the kinds of actions mean.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ class RunJournal(JournalReader):
                 return run
 
     def settle(self, run: str, settled: Sequence[Settled]) -> None:
-        """Note what became of actions; an action that a done one reverses becomes undone."""
+        """Record the results of actions; an action that a done one reverses becomes undone."""
         if not settled:
             return
         now = self._clock()

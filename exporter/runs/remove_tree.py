@@ -34,9 +34,9 @@ class Removed:
 
 
 def remove_tree(folder: int, name: bytes) -> Removed:
-    """Delete what lies in a folder under this name, with all that is below; gone is fine.
+    """Delete a file, or a folder with everything below it; do nothing if it does not exist.
 
-    May be repeated after it was cut short.
+    It can be repeated after an interruption.
     """
     removed = Removed()
     _remove(folder, name, os.fstat(folder).st_dev, removed, 0)

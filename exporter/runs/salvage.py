@@ -134,7 +134,7 @@ def _unreadable(run: str, number: int, row: Sequence[Any] | None) -> Sequence[An
 
 
 def _run_of(run: object, actions: Sequence[Sequence[Any]], now: float) -> Sequence[Any] | None:
-    """A run of which only the actions are left; None if not even its kind can be told."""
+    """Return a run of which only the actions are left; None if its kind is not known either."""
     names = {row[2] for row in actions} - {UNREADABLE}
     if not isinstance(run, str) or not names:
         return None

@@ -73,21 +73,20 @@ class RunSummary(Struct, frozen=True):
     """False if there is a journal that cannot be read: then the rest of this is not known."""
 
     reaped: ReapCounts = []
-    """Sessions ever ended by us, whatever became of them since."""
+    """All sessions that we ever ended."""
     reopened: ReapCounts = []
-    """Those of them that a process was running, and that were put right."""
+    """Those that were healed, because a process was running them."""
     to_heal: bool = False
-    """A session that was reaped may have gone on."""
+    """Hermes may have continued a session that was reaped."""
     reborn: Count = 0
-    """Sessions that came back while their past was in the trash, and were given it back."""
+    """Pruned sessions that Hermes continued, and that got their messages back."""
     tripped: BreakerTrip | None = None
     pruned: Annotated[list[PruneRunCount], Meta(max_length=8)] = []
     deleted: Annotated[list[DeletedByPolicy], Meta(max_length=16)] = []
     last: Annotated[list[Run], Meta(max_length=_LAST_RUNS)] = []
     """The newest first."""
     unfinished: Annotated[list[Word], Meta(max_length=_LAST_RUNS)] = []
-    """Runs that are under way, or were killed, the oldest first; then those of which only the
-    trash is known."""
+    """Runs that are under way or were killed, oldest first; then runs that only have trash."""
 
 
 class KnownRuns(Struct, frozen=True):

@@ -57,7 +57,7 @@ class RunRecord:
         self.actions = numbered(self.run, actions)
 
     def settle(self, settled: Sequence[Settled]) -> None:
-        """Note what became of some actions."""
+        """Record the results of some actions."""
         if settled:
             self._journal.settle(self.run, settled)
             self.settled |= {each.number: each for each in settled}
@@ -85,7 +85,7 @@ class RunRecord:
         return outcome
 
     def outcome(self) -> Outcome:
-        """Return what became of all actions, by the journal."""
+        """Return the outcome of the run, from the recorded results."""
         done = [each for each in self.actions if self.is_done(each)]
         return Outcome(
             run=self.run,
@@ -116,17 +116,16 @@ class Work(Protocol):
     """After this many aborted attempts in a row the work is given up."""
 
     def take_some(self, waiting: Sequence[RecordedAction], settled: list[Settled]) -> None:
-        """Take some of these, as many as are worth an entry in the journal; fewer, perhaps none,
-        once the target is `stopping`.
+        """Take some of these: enough for one entry in the journal, fewer if the target is stopping.
 
-        Add to `settled` as soon as something is known: it counts also if an error follows. Raise
-        AbortedError if none may be taken now, HomeError if the work cannot go on.
+        Add each result to `settled` at once: it counts even if an error follows. Raise AbortedError
+        if none may be taken now, HomeError if the work cannot continue.
         """
 
     def find_out(self, actions: Sequence[RecordedAction], why: str) -> list[Settled]:
-        """Look what became of these actions after an error; `why` is for those that were not done.
+        """Find out after an error which of these actions were done; `why` is for the others.
 
-        Raise DatabaseError if that cannot be seen either: they stay open.
+        Raise DatabaseError if that cannot be found out: then they stay open.
         """
 
     def can_go_on(self, error: HomeError) -> bool:
@@ -140,7 +139,7 @@ def take_all(
 ) -> None:
     """Take these actions of a run, and settle each; `record.why` says what stopped it.
 
-    Raise DatabaseError if what became of the last ones cannot be told: they stay open.
+    Raise DatabaseError if it cannot be found out whether the last ones were done: they stay open.
     """
     # By number: a run of 50,000 actions in 500 parts must not look at all of them each time.
     open_actions, called_off = {each.number: each for each in actions}, 0

@@ -58,7 +58,7 @@ class Workdirs:
                 self.revision += 1
 
     def remembers(self) -> bool:
-        """True if there are so many answers that they are kept."""
+        """True if there are many answers: only then are they kept."""
         return len(self._answers) > _MANY
 
     def is_missing(self, path: bytes | None) -> bool:

@@ -124,7 +124,7 @@ def undo(home: WorkerHome, request: UndoRequest, reporter: Reporter) -> Outcome:
 
 
 def heal(home: WorkerHome, request: HealRequest, reporter: Reporter) -> HealReply:
-    """Restore the history that a prune took from sessions that Hermes has gone on with."""
+    """Restore the messages that a prune took from sessions that Hermes has continued."""
     healed = heal_reborn(_target(request, reporter))
     if not healed.left:
         home.used_again.healed_prunes()
@@ -162,7 +162,7 @@ def list_runs(home: WorkerHome, request: RunsRequest, reporter: Reporter) -> lis
 
 
 def _lost_run(run: str) -> Run:
-    """A run of which only the trash is known, until it is settled."""
+    """Return a run that has only trash, as it is listed until it is settled."""
     why = "it is not in the run journal any more"
     try:
         began = datetime.strptime(run[:15], "%Y%m%dT%H%M%S").replace(tzinfo=UTC).timestamp()

@@ -15,14 +15,14 @@ from exporter.writing.stored_session import StoredSession
 
 
 class RowState(StrEnum):
-    """What has become of an emptied row."""
+    """The state of a row that we emptied."""
 
     UNTOUCHED = "untouched"
     GONE = "gone"
     USED = "used"
-    """Hermes has gone on with it, and it is still hidden."""
+    """Hermes has continued the session, and its row is still hidden."""
     SHOWN = "shown"
-    """A person has archived it or shows it again: it is theirs."""
+    """A person has archived the session or shows it again: it is no longer ours."""
 
 
 def empty_session(
@@ -30,9 +30,9 @@ def empty_session(
 ) -> None:
     """Delete its messages and hide its row, in a transaction of its caller.
 
-    A process that has the session in memory goes on with this row, which keeps what else names it.
-    Children that are not emptied together with it lose their parent, as by a deletion: so a child
-    that it has afterwards is a new one.
+    A process that has the session in memory continues it with this row, and rows of other tables
+    that name it stay valid. Children outside of `together` lose their parent, as in a deletion: so
+    any child that the row has later is a new one.
     """
     truncate_indexed_texts(connection, stored.indexed_up_to_nul)
     for child in stored.children:
@@ -49,7 +49,7 @@ def empty_session(
 def row_states(
     connection: apsw.Connection, schema: Schema, session_ids: Collection[str]
 ) -> dict[str, RowState]:
-    """Return what has become of these sessions, all pruned by us; also of those without a row."""
+    """Return the state of each of these sessions, all pruned by us, also of those without a row."""
     untouched = "0"
     if schema.has("sessions", "archived", "parent_session_id"):
         untouched = (
@@ -73,7 +73,7 @@ def row_states(
 
 
 def show_row(connection: apsw.Connection, session_id: str) -> None:
-    """Have Hermes list a session again that it has gone on with; its past is gone for good."""
+    """Show a session in Hermes's lists again: Hermes has continued it, and its trash is gone."""
     connection.execute(
         "UPDATE sessions SET archived = 0 WHERE id = ? AND archived IS ?", (session_id, EMPTIED)
     )

@@ -75,8 +75,8 @@ def in_slices(
 ) -> None:
     """Give `step` as many messages at a time as fit into one transaction.
 
-    `step` returns how many of them it has dealt with. Raise apsw.InterruptError if transactions
-    last too long so many times, in a row or in all, although they get smaller.
+    `step` returns how many of them it has processed. Raise apsw.InterruptError if `ATTEMPTS`
+    transactions last too long, in a row or in all, although they get smaller.
     """
     todo, attempts = list(message_ids), 0
     while todo:
@@ -113,10 +113,9 @@ def until_due(
 
 
 def merge_index(pacer: Pacer, seconds: float) -> None:
-    """Merge the text index in small steps for at most so long.
+    """Merge the text index in small steps, for at most `seconds`.
 
-    Deleting leaves tombstones, and only merging gives their pages back. The next run goes on with
-    what is not merged now.
+    Deleting leaves tombstones, and only merging frees their pages. The next run merges the rest.
     """
     with pacer.target.writing() as writer:
         _merge(

@@ -13,9 +13,9 @@ from exporter.writing.connection import LOCK_LIMIT_SECONDS, Transaction, Writer
 from exporter.writing.target import Target
 
 ATTEMPTS: Final = 6
-"""A transaction that lasted too long may only have met with a busy machine."""
+"""Attempts at a transaction that lasts too long: the machine may just be busy."""
 ALONE_AFTER: Final = 3
-"""After so many, a session has a transaction of its own. Otherwise none would ever be given up."""
+"""After this many attempts a session gets its own transaction, to see if it alone is too long."""
 _PAUSE: Final = 1.0
 """Seconds left to other writers for each second that the write lock was held."""
 _LEAST_PAUSE_SECONDS: Final = 0.005

@@ -275,8 +275,8 @@ def add_to_index(
 def ids_are_reserved(connection: apsw.Connection, highest: int) -> bool:
     """True if Hermes gives each new message a higher id than this one.
 
-    It does wherever that number was ever in use; in a database that was begun anew it may not have
-    been. Then Hermes could not write a message whose number is in the index already.
+    It does if the id was ever in use in this database; in a new database it may not have been. Then
+    Hermes would fail to write a message whose id is already in the index.
     """
     found: list[Any] = connection.execute(
         "SELECT 1 FROM sqlite_sequence WHERE name = 'messages' AND seq >= ?", (highest,)

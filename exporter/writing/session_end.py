@@ -109,9 +109,9 @@ def has_turn_lease(
 def active_since(
     connection: apsw.Connection, schema: Schema, session_id: str, moment: float, rows: int
 ) -> bool:
-    """True if a session has been active since a moment at which it had so many rows.
+    """True if a session has been active since `moment`, when it had `rows` messages.
 
-    A newer message or clock tells. So does one more row: the clock may have been set back.
+    A newer time shows it. So does another number of rows: the clock may have been set back.
     """
     found = connection.execute(
         "SELECT COUNT(*), MAX(timestamp) > ? FROM messages WHERE session_id = ?",

@@ -9,7 +9,7 @@ from exporter.text import format_size
 WAL_BYTES_MAX: Final = 64 << 20
 """A run lets the WAL grow by no more than this, see `exporter.writing.connection`."""
 _WAL_SHARE: Final = 4
-"""Rows and their search index, written and merged: so many times their text, for a short run."""
+"""A short run adds this many times the text of its rows to the WAL: rows, search index, merges."""
 _LEAST_WAL_BYTES: Final = 1 << 20
 _COPIES: Final = 2
 """Rows and their export: text that cannot be compressed takes its size in each."""

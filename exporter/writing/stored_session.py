@@ -153,8 +153,8 @@ def is_same_and_whole(
 ) -> bool:
     """True if the session is the one that began then, and still has this message.
 
-    Hermes may have begun it anew since, or a prune has emptied it. One without messages is told by
-    the mark that a prune leaves.
+    Hermes may have made a new one with this id since, or a prune may have emptied it. A session
+    without messages is checked by the value of `archived` that a prune writes.
     """
     schema = probe_schema(connection)
     found = connection.execute(

@@ -338,7 +338,7 @@ def _indexed_up_to_nul(stored: Sequence[StoredSession]) -> IndexedUpToNul:
     return up_to_nul
 
 
-# Runs that were killed, and transactions of which it is not known whether they were committed
+# Runs that were killed, and transactions that may or may not have been committed
 
 
 def what_was_deleted(

@@ -1,9 +1,9 @@
-"""Runs of which only the trash is left: the run journal was lost, or an older copy replaced it.
+"""Runs that have trash but are not in the journal, because the journal was lost or replaced.
 
-`hermes import` does that, since its archive has the journal as it was. What lies in the trash tells
-enough to note such a run again, as one that was killed: recovery then finds out what it took, a
-session that Hermes goes on with gets its past back, and `undo` works. Its time in the trash begins
-again, and it waits for every process that has the database open now.
+`hermes import` replaces it by the older copy in its archive. The trash tells enough to record such
+a run again as a killed one. Then recovery finds out what it took, sessions that Hermes continued
+are healed, and `undo` works. The keep time of its trash begins again, and the trash waits for every
+process that has the database open now.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _REASON: Final = "its run is not in the journal any more"
 
 
 def note_lost_runs(target: Target) -> None:
-    """Note each run that has trash and is not in the journal; in a process of the home's owner.
+    """Record each run that has trash and is not in the journal; in a process of the home's owner.
 
     Raise RunBusyError if another run is under way, RunError if the journal cannot be used.
     """
@@ -56,7 +56,7 @@ def note_lost_runs(target: Target) -> None:
 
 
 def _actions(trash: RunTrash, target: Target) -> list[RecordedAction]:
-    """Return what the run took, by number; of what cannot be told, that it is there."""
+    """Return what the run took, by number; entries that cannot be read are `UNREADABLE`."""
     sessions: dict[int, str] = {}
     for file in read_sessions(trash):
         for kept in file:

@@ -126,7 +126,7 @@ class SessionRestorer(Work):
         layout: SessionTables,
         waiting: Sequence[tuple[RecordedAction, StoredSession]],
     ) -> list[Settled]:
-        """Restore the first of these in one transaction; return what became of them."""
+        """Restore the first of these in one transaction; return their results."""
         coming = self._coming
         if needs_merge(writer.connection, layout, waiting[0][1]):
             if waiting[0][1].id in self._indexed:  # Hermes has written to it since
@@ -282,7 +282,7 @@ def remove_orphans(
     change_index(pacer, writer, index, weights(stored.messages), message_ids, take)
 
 
-# Undos that were killed, and transactions of which it is not known whether they were committed
+# Undos that were killed, and transactions that may or may not have been committed
 
 
 def what_was_restored(

@@ -139,7 +139,7 @@ class RunRestorer:
     def _why_no_room(self, sessions: Sequence[RecordedAction]) -> str:
         """Return why the rows of these sessions cannot come back now; '' if there is room."""
         if not sessions or self._kind is not RunKind.UNDO:
-            return ""  # healing does not wait: a process goes on without its past meanwhile
+            return ""  # healing does not wait: a process uses the session without its messages
         payload = sum(each.action.bytes for each in sessions)
         try:
             # Rows and search index; what the prune left unused in the file is used first.

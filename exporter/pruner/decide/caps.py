@@ -24,7 +24,7 @@ from exporter.text import format_count, format_percent, format_size
 
 WINDOW_SECONDS: Final = 24 * 3600.0
 FEW: Final = 5
-"""Up to so many items no share is too large: two of three would be most of a store."""
+"""Up to this many items the share does not count: two of three would be most of a store."""
 
 
 class _Cap(StrEnum):

@@ -54,7 +54,7 @@ class InventorySession(Struct, frozen=True, gc=False):
     archived: bool = False
     """A person archived it."""
     emptied: bool = False
-    """A prune took its past, and Hermes has gone on with its row: it waits for its past."""
+    """A prune took its messages, and Hermes has continued it: it waits for healing."""
     pinned: bool = False
     titled: bool = False
     handed_off: bool = False

@@ -81,7 +81,8 @@ class _IdleBesideProcesses:
             None if line is HostClass.CLEARED else required_idle_seconds(line, rules)
         )
         off = line is not HostClass.CLEARED and self._needed_seconds is None
-        # A chat goes on with the row that it has in memory; without `archived` none can be left.
+        # A chat may continue a session that it has in memory, and then needs its row. Without the
+        # column `archived` a row cannot be hidden, so the session stays.
         rowless = not guards.can_hide_rows and line not in (HostClass.CLEARED, HostClass.SERVER)
         # Time beside a stopped process is no idleness.
         self._never = off or rowless or bool(hosts.stopped)

@@ -1,4 +1,4 @@
-"""The stores of a home of which `prune.caps.share` limits the part that goes in 24 hours."""
+"""The stores of a home: `prune.caps.share` limits what part of each goes in 24 hours."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ BESIDE: Final = "beside"
 
 
 def find_reborn(target: Target, session_ids: Collection[str]) -> set[str]:
-    """Return which of these sessions, all pruned by us, Hermes has gone on with.
+    """Return the sessions among these that Hermes continued after we had pruned them.
 
     They are in the database again, or their emptied rows are not as we left them.
     """

@@ -211,7 +211,7 @@ def _per_hour(at: Sequence[int], values: Values) -> list[float]:
 
 
 def _largest(kinds: Mapping[str, Values]) -> dict[str, Values]:
-    """Return the largest kinds, and the sum of the others: more cannot be told apart."""
+    """Return the largest kinds, and the sum of the others: more lines would look alike."""
     present = {kind: values for kind, values in kinds.items() if any(values)}
     order = sorted(present, key=lambda kind: -max(present[kind]))
     if len(order) <= _LINES_MAX:
