@@ -29,9 +29,10 @@ from exporter.runs.models import (
 from exporter.runs.recovery import KILLED, FindOut, not_known
 from exporter.runs.take_actions import RunRecord, Work, take_all
 from exporter.writing.batch_size import BatchSize
-from exporter.writing.connection import WriteError, Writer, WriteTrouble
+from exporter.writing.connection import Writer
 from exporter.writing.session_end import End, ends_of
 from exporter.writing.target import Target, read_with_retry
+from exporter.writing.write_checks import WriteError, WriteTrouble
 
 _SHARE: Final = 0.25
 """Of the budget. On a busy machine we lose the processor while holding the lock: that is the rest.

@@ -19,23 +19,18 @@ import time
 import urllib.parse
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from typing import Final
 
 import apsw
 
-from exporter.errors import DatabaseError
-from exporter.evidence.models import HomeFiles
-from exporter.evidence.openers import KnownOpeners, OpenerCheck, compare_openers
-from exporter.hermes.database import (
-    FileState,
-    JournalMode,
-    leave_wal_in_place,
-    read_journal,
-    refuse_unfit_files,
-    stat_files,
+from exporter.evidence.openers import KnownOpeners, OpenerCheck
+from exporter.hermes.database import leave_wal_in_place
+from exporter.writing.write_checks import (
+    WriteError,
+    WriteTrouble,
+    check_openers,
+    refuse_unwritable,
 )
-from exporter.snapshot import FileIdentity, Trouble
 
 LOCK_BUDGET_SECONDS: Final = 0.05
 LOCK_LIMIT_SECONDS: Final = 0.25
@@ -49,40 +44,8 @@ _PROGRESS_EVERY_STEPS: Final = 1_000
 CHECKPOINT_BYTES: Final = 16 << 20
 """While the WAL is larger than this, it is written back after each transaction."""
 WAL_GROWTH_MAX: Final = 48 << 20
-"""When a run has added so much to the WAL, it waits, and then stops: a reader keeps the WAL from
-beginning anew. With the transaction that crosses it, that stays below 64 MiB."""
-
-
-class WriteTrouble(StrEnum):
-    """Why a database was not written."""
-
-    LOCK_LOST = "lock_lost"
-    """A process has it open and has lost its locks: what that process writes would be lost."""
-    LOCKS_UNSEEN = "locks_unseen"
-    """This system does not show which process has which lock."""
-    NO_WAL = "no_wal"
-    """It is not in WAL mode. Only there every process that has it open holds a lock."""
-    READ_ONLY = "read_only"
-    FULL = "full"
-    BUSY = "busy"
-    TOO_LONG = "too_long"
-    BROKEN = "broken"
-
-
-_TROUBLES: Final = {
-    WriteTrouble.LOCK_LOST: Trouble.LOCKLESS_SHM_HOLDER,
-    WriteTrouble.READ_ONLY: Trouble.PERMISSION,
-    WriteTrouble.BUSY: Trouble.BUSY,
-    WriteTrouble.TOO_LONG: Trouble.TIMEOUT,
-}
-
-
-class WriteError(DatabaseError):
-    """The database was not written; a transaction that had begun was rolled back."""
-
-    def __init__(self, why: WriteTrouble, message: str) -> None:
-        super().__init__(_TROUBLES.get(why, Trouble.IO_ERROR), message)
-        self.why = why
+"""When a run has added this much to the WAL, it waits, and then stops: a reader keeps the WAL from
+beginning anew. The transaction that crosses this limit stays below 64 MiB in all."""
 
 
 class Transaction:
@@ -331,72 +294,6 @@ def without_triggers(writer: Writer) -> Iterator[None]:
         yield
     finally:
         writer.connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 1)
-
-
-def refuse_unwritable(path: str, owner: int) -> None:
-    """Raise WriteError unless these are the files of a database that we could write.
-
-    Only for a process that has no connection to it.
-    """
-    files = stat_files(path)
-    if files.database is None:
-        raise WriteError(WriteTrouble.BROKEN, f"there is no {path}")
-    refuse_unfit_files(files, owner, path)
-    try:
-        journal = read_journal(path)
-        read_only = bool(os.statvfs(path).f_flag & os.ST_RDONLY)
-    except OSError as error:
-        raise WriteError(
-            WriteTrouble.READ_ONLY, f"cannot read {path}: {error.strerror}; left untouched"
-        ) from error
-    if journal is not JournalMode.WAL:
-        raise WriteError(
-            WriteTrouble.NO_WAL,
-            f"{path} is not in WAL mode, so not everybody who writes it can be seen; "
-            "left untouched",
-        )
-    present = [path] + [path + s for s, f in (("-wal", files.wal), ("-shm", files.shm)) if f]
-    denied = [file for file in present if not os.access(file, os.W_OK)]
-    if read_only or denied:
-        where = "its filesystem is" if read_only else f"{denied[0]} is"
-        raise WriteError(
-            WriteTrouble.READ_ONLY, f"cannot write {path}: {where} read-only; left untouched"
-        )
-
-
-def check_openers(path: str, openers: KnownOpeners, proc: str = "/proc") -> OpenerCheck:
-    """Return which processes have the database open; raise WriteError if one has lost its locks.
-
-    Call it right before opening the database, and while writing. It opens nothing itself.
-    """
-    files = stat_files(path)
-    home = HomeFiles(
-        key=path,
-        database=_identity(files.database),
-        wal=_identity(files.wal),
-        shm=_identity(files.shm),
-        wal_mode=True,
-        name=os.path.basename(path),
-        directory=os.path.dirname(path),
-    )
-    found = compare_openers(openers, home, proc=proc)
-    if found is None:
-        raise WriteError(
-            WriteTrouble.LOCKS_UNSEEN,
-            f"the locks on {path} cannot be seen on this system; left untouched",
-        )
-    if found.lost or openers.lockless:
-        who = f"process {found.lost[0]}" if found.lost else "a process"
-        raise WriteError(
-            WriteTrouble.LOCK_LOST,
-            f"{who} has {path} open and has lost its locks; writing would destroy what it does, "
-            "so nothing was written",
-        )
-    return found
-
-
-def _identity(state: FileState | None) -> FileIdentity | None:
-    return state.identity if state is not None else None
 
 
 def _connect(path: str) -> apsw.Connection:

@@ -19,10 +19,9 @@ from exporter.writing.connection import (
     LOCK_WAIT_SECONDS,
     WalGrowth,
     Writer,
-    check_openers,
-    refuse_unwritable,
     writing,
 )
+from exporter.writing.write_checks import check_openers, refuse_unwritable
 
 Answer = TypeVar("Answer")
 _READ_SECONDS: Final = 10.0

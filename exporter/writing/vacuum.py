@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from exporter.evidence.openers import KnownOpeners
 from exporter.hermes.database import leave_wal_in_place, stat_files
-from exporter.writing.connection import (
+from exporter.writing.write_checks import (
     WriteError,
     WriteTrouble,
     check_openers,

@@ -17,7 +17,7 @@ from exporter.runs.models import RunKind
 from exporter.snapshot import Hold
 from exporter.workers.home import WorkerHome
 from exporter.workers.protocol import ScanRequest, SessionsPage
-from exporter.writing.connection import WriteError, WriteTrouble
+from exporter.writing.write_checks import WriteError, WriteTrouble
 from tests.real.hermes import NEWEST, python_for
 from tests.support.home_scans import read_request
 from tests.support.reaping import (

@@ -21,7 +21,7 @@ from exporter.errors import DatabaseError
 from exporter.evidence.openers import KnownOpeners
 from exporter.hermes.schema import probe_schema
 from exporter.snapshot import Trouble
-from exporter.writing.connection import WriteError, Writer, WriteTrouble, writing
+from exporter.writing.connection import Writer, writing
 from exporter.writing.session_end import (
     OPEN,
     End,
@@ -30,6 +30,7 @@ from exporter.writing.session_end import (
     end_session,
     has_turn_lease,
 )
+from exporter.writing.write_checks import WriteError, WriteTrouble
 from tests.support.evidence import NOBODY, Puppet, puppet
 from tests.support.home_scans import sql, trace
 from tests.support.reaping import dump, inodes
@@ -444,7 +445,8 @@ def test_files_that_are_not_the_owners_are_left_alone(
 _WRITE_AS_USER = """
 import os, sys
 from exporter.evidence.openers import KnownOpeners
-from exporter.writing.connection import WriteError, writing
+from exporter.writing.connection import writing
+from exporter.writing.write_checks import WriteError
 os.setgroups([]); os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[2]))
 try:
     with writing(sys.argv[1], owner=int(sys.argv[2]), openers=KnownOpeners()) as writer:
