@@ -1,8 +1,8 @@
 """Runs that a person asks of a running agent: each in a thread, with workers of its own.
 
-A run does what the command would do without an agent, with the agent's settings and with what only
-the agent sees. It waits for no scan, and no scan and no scrape waits for it. The workers act as the
-owner of the home; what a home may not have done to it by hand, the agent does not do either.
+A run does what the command would do without an agent, but with the agent's settings and with
+evidence that only the agent can see. It waits for no scan, and no scan or scrape waits for it. The
+workers act as the owner of the home, and refuse what they would refuse to a command.
 """
 
 from __future__ import annotations

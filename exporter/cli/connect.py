@@ -1,7 +1,7 @@
 """Ask a running agent, or scan without one.
 
-An agent is asked if there is one on its usual place, and the person named no configuration and no
-state directory of another. If the agent cannot answer for these homes, the command scans by itself.
+The command asks the agent that listens at the usual place, unless its options name a configuration
+file or a state directory. If the agent does not watch these homes, the command scans by itself.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A line on the terminal while a command waits for a scan, so that no person looks at nothing.
+"""A line on the terminal while a command waits for a scan, so that the screen is not empty.
 
 It is on stderr, is drawn at once, and is gone before anything else is printed there.
 """

@@ -1,1 +1,1 @@
-"""Giving back disk: pressure, policies, plan, and the careful taking of what the plan names."""
+"""Free disk space: gather an inventory, decide by thresholds and policies, apply the plan."""

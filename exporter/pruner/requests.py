@@ -1,4 +1,4 @@
-"""What the agent asks a worker to plan, to prune and to keep up."""
+"""The requests to a worker for a prune plan, a prune and upkeep."""
 
 from __future__ import annotations
 

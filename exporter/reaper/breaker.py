@@ -1,4 +1,4 @@
-"""What stops automatic reaping, beyond what a plan says, until a person has looked."""
+"""The breaker: it stops automatic reaping of a home until a person reaps by hand."""
 
 from __future__ import annotations
 

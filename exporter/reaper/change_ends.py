@@ -1,7 +1,7 @@
-"""Changing the ends of sessions, many in a short transaction: for reap, its undo and healing.
+"""Change the ends of sessions, many in one short transaction: for reap, its undo and healing.
 
-What was done can be read from the rows: no other program ends a session at that moment for that
-reason. So it is known also of a run that was killed, or of a commit that failed.
+The rows show which changes were made: no other program writes the same end time with the same
+reason. So a killed run, or a commit that failed, can be settled later.
 """
 
 from __future__ import annotations

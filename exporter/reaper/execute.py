@@ -1,4 +1,4 @@
-"""Ending dead sessions: exactly those of a plan, and of those only what still is as it was judged.
+"""End dead sessions: those of a plan that are still as they were when they were judged.
 
 Between the verdict and the write a session may be resumed, written to, routed to, or ended by
 Hermes. So everything the verdict rests on is read again under the write lock, when no other process

@@ -1,4 +1,4 @@
-"""What reap and prune share: plans and their actions, runs, and what became of each action."""
+"""The types that reap and prune share: plans, actions, runs and their results."""
 
 from __future__ import annotations
 

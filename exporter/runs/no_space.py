@@ -1,4 +1,4 @@
-"""What to free first where a run cannot even be noted: one line with the command to paste."""
+"""The advice for a disk so full that no run can be recorded: one line with a command to paste."""
 
 from __future__ import annotations
 

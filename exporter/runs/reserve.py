@@ -1,9 +1,9 @@
-"""A little space in the folder of a home that an agent enforces, released when the disk is full.
+"""A file that reserves a little space in a home that an agent enforces, for a full disk.
 
-What frees space must be noted first, and on a full disk not even that fits. So the agent keeps
-some space occupied before there is need of it; a run lets go of it when there is no other, and
-the next run that ends with enough space takes it again. The file stays meanwhile, without its
-bytes: it says that this home has a reserve. A home that is only pruned by hand has none.
+A run must be recorded before it frees space, and on a full disk even the record does not fit. So
+the agent reserves some space early. A run truncates the file when it needs that space, and the next
+run that ends with enough free space fills it again. An empty file says that this home has a
+reserve. Homes that are only pruned by hand have none.
 """
 
 from __future__ import annotations

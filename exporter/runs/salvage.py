@@ -1,8 +1,8 @@
-"""Replacing a damaged run journal by what can be read of it.
+"""Replace a damaged run journal by its readable part.
 
-A damaged page or a changed byte must not cost more than the actions that it held. Tables are read
-from both ends up to what is damaged; an action that cannot be understood, or is missing between
-others, leaves an entry that says so, so that an undo names it. The damaged file is kept beside.
+A damaged page or a changed byte must cost only the actions that were stored there. Tables are read
+from both ends up to the damage. An action that cannot be decoded, or is missing between others, is
+replaced by an entry that says so, so that an undo names it. The damaged file is kept.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Hermes's own backup leaves out every folder called `backups`, at any depth. So the trash is in one,
 and no backup contains what was pruned.
 
-What a run took lies there under the number of its action, so that no two things can clash. The
-journal says where it came from: the target of that action.
+Each thing that a run took is named there by the number of its action, so that no two names clash.
+The journal says where it came from: the target of that action.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which parts of a home its owner may not read: the root of many troubles, and mended by chmod."""
+"""Parts of a home that its owner may not read: they cause many other problems; chmod mends them."""
 
 from __future__ import annotations
 

@@ -4,7 +4,8 @@ One check takes as long as hundreds of scrapes, by design. So:
 
 - what has been checked is remembered, and a scraper with the right password never waits;
 - the thread checks for each address in turn, so a client that guesses delays only itself;
-- few checks wait. If another comes, the address with most gives one up, which gets a 503.
+- few checks may wait. If another comes, the address with the most waiting checks loses one, which
+  is answered with 503.
 
 A user that does not exist costs as much time as one that does. Passwords are not kept, only keyed
 hashes of them.

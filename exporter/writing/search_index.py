@@ -1,15 +1,15 @@
-"""The text index over messages, and how to take messages out of it a few at a time.
+"""The text index over messages, and how to remove messages from it a few at a time.
 
-Triggers keep two FTS5 tables in step with `messages`, and nearly all the time that deleting a
-message takes is theirs. A session whose messages do not fit into one short transaction is therefore
-taken out of the index first, slice by slice, and then deleted whole: until then Hermes sees all of
-it, only its search does not. To restore such a session its messages go into the index first, where
-no search shows them without their rows. The triggers stay as they are.
+Triggers update two FTS5 tables with `messages`, and take nearly all the time of deleting a message.
+If the messages of a session do not fit into one short transaction, they are first removed from the
+index, slice by slice; then the session is deleted whole. Until then Hermes still sees all of the
+session, only its search does not find it. To restore such a session, its messages are added to the
+index first; no search shows them without their rows. The triggers themselves are never changed.
 
-Hermes keeps pictures as text that begins with a NUL. Older releases of SQLite, as Hermes may well
-be using, index by trigrams only what stands before a NUL; ours does not stop there. Taken out or
-put in as ours would, such messages leave counts behind that the older one calls malformed. So for
-each it is looked up how it was indexed, and it is taken out and put in that way.
+Hermes stores pictures as text that begins with a NUL. Older releases of SQLite, which Hermes may be
+using, put only the part before the NUL into the trigram index; ours puts in all of it. If ours
+removed or added such a message in its own way, the older SQLite would call the index malformed. So
+we look up how each message was indexed, and remove or add exactly that.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Taking one kind of thing each: sessions, files, repos, projects of the store."""
+"""Execute prune plans and undo them: one remover for each kind of thing."""

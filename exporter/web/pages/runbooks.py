@@ -1,7 +1,7 @@
 """The runbooks of the alerts, as pages: what on-call opens from a notification.
 
-Their Markdown is ours, but no HTML in it is passed on and no link of an odd scheme: a file that
-was tampered with can do no more than say something wrong.
+Their Markdown is ours. Still, HTML in it is escaped, and a link may only have a usual scheme: so a
+file that was tampered with can show wrong text, and do nothing else.
 """
 
 from __future__ import annotations
