@@ -87,14 +87,15 @@ def reopen_active(
     end_reason: str = "",
     enforcing: bool = False,
 ) -> HealedReaps:
-    """Correct wrong reaps; `processes` have the database open and are not cleared.
+    """Correct wrong reaps, in a process of the home's owner without a connection.
 
-    `only` these sessions are looked at; None: all that the journal says we ended. One of `only`
-    that ended for `end_reason`, and that no journal lists, is corrected as well if the journal was
-    lost or is older, and in a home in which we act (`enforcing`).
+    - `processes` have the database open and are not cleared.
+    - `only`: check only these sessions; None means all that the journal says we ended.
+    - A session of `only` that has the end reason `end_reason` but is in no journal is corrected
+      too, if the journal was lost or replaced, or if the agent acts in this home (`enforcing`).
 
-    In a process of the home's owner without a connection. Raise DatabaseError or RunError if the
-    home cannot be read or written: then the next scan finds it again.
+    Raise DatabaseError or RunError if the home cannot be read or written: then the next scan finds
+    it again.
     """
 
     def find(journal: RunJournal | None) -> list[RecordedAction]:

@@ -39,9 +39,11 @@ def blocks(
 ) -> Iterator[Block]:
     """Yield lines and tables for the value that `reap --json` prints.
 
-    `again` are the options to repeat in the next command, `go_on` is the command that goes on where
-    this one was stopped, `chosen` are the filters of the plan, `homes` is the number of homes
-    scanned, `in_the_way` says why nothing is planned although there may be something.
+    - `again`: the options to repeat in the next command
+    - `go_on`: the command that continues where this one was stopped
+    - `chosen`: the filters of the plan
+    - `homes`: the number of homes that were scanned
+    - `in_the_way`: why nothing is planned although there may be something to do
     """
     plan = result["plan"]
     if result["executed"] and (result["done"] or result["skipped"]):

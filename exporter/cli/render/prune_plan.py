@@ -45,8 +45,10 @@ def blocks(
 ) -> Iterator[Block]:
     """Yield lines and tables for the value that `prune --json` prints, and its plans.
 
-    `freed` are the bytes of a run by the time when they become free, `again` are the options to
-    repeat in the next command, `go_on` is the command that goes on where this one was stopped.
+    - `freed`: the bytes of a run by the time when they become free
+    - `again`: the options to repeat in the next command
+    - `go_on`: the command that continues where this one was stopped
+    - `in_the_way`: why nothing is planned although there may be something to do
     """
     actions = result["plan"]["actions"]
     if result["executed"] and (result["done"] or result["skipped"]):
