@@ -105,6 +105,8 @@ class Row:
     times: tuple[float, ...] = ()
     """When it began, and when each message was written, by Hermes's clock."""
     source: str = ""
+    unanswered: bool = False
+    """Whether its newest message is a question."""
 
 
 @dataclass(frozen=True)

@@ -105,10 +105,13 @@ class Observer:
             archived = "archived" if "archived" in names else "0"
             tokens: dict[str, list[str]] = {}
             times: dict[str, list[float]] = {}
-            for session, content, moment in connection.execute(
-                "SELECT session_id, CAST(content AS BLOB), timestamp FROM messages ORDER BY id"
+            roles: dict[str, str] = {}
+            for session, content, moment, role in connection.execute(
+                "SELECT session_id, CAST(content AS BLOB), timestamp, role "
+                "FROM messages ORDER BY id"
             ):
                 times.setdefault(session, []).append(moment)
+                roles[session] = role
                 # Hermes may have put two questions into one message.
                 said = [each.decode() for each in TOKEN.findall(content or b"")]
                 tokens.setdefault(session, []).extend(said)
@@ -120,6 +123,7 @@ class Observer:
                     tuple(tokens.get(session, ())),
                     (began, *times.get(session, ())),
                     source,
+                    roles.get(session) == "user",
                 )
                 for session, source, ended_at, reason, put_away, began in connection.execute(
                     f"SELECT id, source, ended_at, end_reason, {archived}, started_at FROM sessions"

@@ -397,7 +397,14 @@ class RealMachine:
 
     def _session(self, home: RealHome, number: int) -> str | None:
         assert home.seen is not None
-        found = [each for each, row in home.seen.rows.items() if row.tokens]
+        # Hermes up to 0.16 loses the next question after one that was not answered: it puts both
+        # into one message, which it has stored already.
+        keeps_all = home.hermes.at_least("0.17.0")
+        found = [
+            each
+            for each, row in home.seen.rows.items()
+            if row.tokens and (keeps_all or not row.unanswered)
+        ]
         return found[number % len(found)] if found else None
 
     # Hermes
