@@ -142,12 +142,12 @@ def _growth(steps: list[tuple[float, float]]) -> _Growth:
 
 
 def _files(home: str) -> Iterator[tuple[DiskKind, float, float]]:
-    """Yield kind, time and allocated bytes of every file, but for those of other profiles."""
+    """Yield kind, time and allocated bytes of every file and folder, but for other profiles."""
     for folder, folders, names in os.walk(home):
         below = os.path.relpath(folder, home)
         if below == ".":
             folders[:] = [name for name in folders if name != "profiles"]
-        for name in names:
+        for name in (".", *names):
             found = os.lstat(os.path.join(folder, name))
             kind = _kind([*below.split("/"), name] if below != "." else [name])
             yield kind, found.st_mtime, float(found.st_blocks * _BLOCK)

@@ -93,6 +93,7 @@ class WorkerHome:
         self._judged_at = float("-inf")
         self._judged_runs: KnownRuns | None = None
         self._sent_runs: KnownRuns | None = None
+        self._sent_dead = -1
         self.used_again = UsedAgain()
         self._grown: set[str] = set()
         """Sessions that changed since the last verdicts."""
@@ -138,6 +139,7 @@ class WorkerHome:
         if trouble is Trouble.NONE:
             self._open = self._sessions_with_holds(request)
             self._judge(request)
+            self._count_verdicts()
             yield from self._session_pages(request)
         snapshot = self._scanner.snapshot(request, trouble, detail)
         reborn = self.used_again.has_reborn(self._scanner.state, self._runs)
@@ -339,13 +341,14 @@ class WorkerHome:
         sessions = self._open
         moved = self._sessions_sent != self._revision()
         due = self._monotonic() - self._sessions_sent_at >= _SEND_SESSIONS_SECONDS
-        due = due or self._sent_runs is not self._runs
+        dead = sum(each.sessions for each in self._verdicts if each.verdict is Verdict.DEAD)
+        due = due or self._sent_runs is not self._runs or self._sent_dead != dead
         few = len(sessions) <= _ALWAYS_SEND_SESSIONS
         due_now = request.every_session or few or (moved and due)
         if not (due_now and request.list_sessions):
             return
         self._sessions_sent_at, self._sessions_sent = self._monotonic(), self._revision()
-        self._sent_runs = self._runs
+        self._sent_runs, self._sent_dead = self._runs, dead
         page: list[JudgedSession] = []
         first = True
         for session in sessions.values():
