@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -22,7 +24,7 @@ from exporter.runs.journal import running
 from exporter.runs.models import RunOutcome, SpeaksFor
 from tests.real.hermes import NEWEST, Hermes, python_for
 from tests.real.holders import Holder
-from tests.support.evidence import evidence
+from tests.support.evidence import Puppet, evidence, puppet
 from tests.support.home_scans import sql
 from tests.support.reaping import (
     GATEWAY,
@@ -246,6 +248,41 @@ def test_a_process_that_resumes_between_the_last_look_and_the_write_lock_wins(
         assert outcome.done == ()
         assert f"process {resumed[0].pid} has opened the database" in outcome.skipped[0].why
         assert resumed[0].ask("show", session=FIRST)["ended_at"] is None
+
+
+def _holds_write_lock(home: Path) -> bool:
+    """True while this process is in a write transaction: SQLite then locks byte 120 of -shm."""
+    shm = home / "state.db-shm"
+    if not shm.exists():
+        return False
+    mine = re.compile(rf"WRITE {os.getpid()} \S+:{shm.stat().st_ino} 120 120$", re.MULTILINE)
+    return mine.search(Path("/proc/locks").read_text()) is not None
+
+
+def test_what_ended_while_a_process_opened_the_database_is_open_again(tmp_path: Path) -> None:
+    """It came after the check under the write lock, and may have resumed any of the sessions."""
+    home = small_home(tmp_path / "home")
+    plan, place = planned(home)
+    before = open_sessions(home)
+    with ExitStack() as stack:
+        came: list[Puppet] = []
+
+        def clock() -> float:
+            """It is asked under the write lock for each session, after the check."""
+            if not came and _holds_write_lock(home):
+                came.append(stack.enter_context(puppet()))
+                came[0].do(f"connection = sqlite3.connect({str(home / 'state.db')!r})")
+                came[0].do("connection.execute('SELECT id FROM sessions').fetchall()")
+            return time.time()
+
+        hurried = replace(place, clock=clock, monotonic=lambda: 0.0)  # the lock is held for long
+        outcome = execute(plan, hurried, end_reason=REASON)
+        assert came
+        assert outcome.done == ()
+        assert {each.why for each in outcome.skipped} == {
+            f"process {came[0].pid} opened the database meanwhile, so it was opened again"
+        }
+    assert open_sessions(home) == before
 
 
 def test_a_chat_that_leads_to_a_session_since_the_last_look_holds_it(tmp_path: Path) -> None:
