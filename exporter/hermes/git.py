@@ -1,7 +1,7 @@
 """Run git on a home's repositories, without running programs that a repository names.
 
 No other module runs git. A repository can name programs in its configuration, and an explicit
-GIT_DIR makes git trust it, whoever owns it. So a repository is refused if its configuration has
+GIT_DIR makes git trust it, whatever its owner. So a repository is refused if its configuration has
 keys that Hermes does not write, and everything that git would start by itself is switched off.
 
 There are two ways to start git; all else is the same. Code that changes a repository starts git by

@@ -20,6 +20,7 @@ from exporter.pruner.models import Act, PruneAction, PrunePlan
 from exporter.runs.models import Frees, Outcome, RunKind
 from exporter.runs.recovery import recover_home
 from exporter.runs.take_actions import RunRecord
+from exporter.writing import index_upkeep
 from tests.real.agent import agent
 from tests.real.hermes import NEWEST, python_for
 from tests.real.holders import Holder
@@ -143,7 +144,7 @@ def test_what_happens_to_one_between_index_and_rows_of_an_undo_stays(
     newest: Path, monkeypatch: pytest.MonkeyPatch, what: str, who: str
 ) -> None:
     """Both are restored in one transaction, after their messages are in the text index."""
-    index = restore_sessions.reindex
+    index = index_upkeep.reindex
     with chat(newest) as hermes:
         before = dump_all(newest, "word1")
         run = emptied(newest, CHAT, OTHER).run
