@@ -19,9 +19,14 @@ class Timings(Struct, frozen=True):
     peer: list[float]
 
     @property
+    def ratios(self) -> list[float]:
+        """Ours divided by the peer's, of each round."""
+        return [ours / peer for ours, peer in zip(self.ours, self.peer, strict=True)]
+
+    @property
     def ratio(self) -> float:
-        """Ours divided by the peer's: the median over rounds, so that drift cancels out."""
-        return median(ours / peer for ours, peer in zip(self.ours, self.peer, strict=True))
+        """The median over rounds, so that drift cancels out."""
+        return median(self.ratios)
 
 
 def alternate(ours: Stopwatch, peer: Stopwatch, rounds: int) -> Timings:

@@ -36,7 +36,9 @@ _METHOD = """## How it is measured
   `.cache/bench`.
 - Each round times our job and the peer's job one after the other, so that other load of the machine
   meets both. The first round warms the caches and does not count. The spread is that of the ratio
-  over the rounds; two runs are the same if they differ by no more than that.
+  over the rounds; two runs agree if their medians differ by no more than that, and figures that
+  are measured once by no more than a twentieth (`python -m benchmarks.compare FIRST SECOND`, with
+  what `--json FILE` wrote).
 - Peers are what a user would run today: `du`, the sqlite3 program, psutil, the server of
   prometheus_client, query-exporter, Hermes's own prune, and `hermes sessions stats`.
 - Targets are for scales 1 and 10. A smaller database is read whole at every change, which takes
@@ -137,9 +139,7 @@ def _row(line: Line, *, judged: bool) -> str:
     achieved = f"{figure(line.achieved)} {line.unit}".rstrip()
     spread = ""
     if line.rounds is not None:
-        ratios = [
-            ours / peer for ours, peer in zip(line.rounds.ours, line.rounds.peer, strict=True)
-        ]
+        ratios = line.rounds.ratios
         spread = f"{figure(min(ratios))} to {figure(max(ratios))}"
     met = "" if line.verdict is Verdict.MET or not judged else f"**{line.verdict}**"
     return f"| {line.job} | {line.peer} | {target} | {achieved} | {spread} | {met} | {line.note} |"

@@ -15,7 +15,7 @@ from benchmarks import homes
 from benchmarks.homes import Part
 from benchmarks.keeping import maintaining_hermes
 from benchmarks.line import Line, Setting
-from benchmarks.measure import percentile, timed
+from benchmarks.measure import Timings, percentile, timed
 from exporter.evidence.openers import KnownOpeners
 from exporter.pruner.apply.execute import execute
 from exporter.pruner.apply.undo import undo
@@ -112,8 +112,8 @@ def _line(
     note: str,
     peer: str = "Hermes's own prune",
 ) -> Line:
-    ratio = median(getattr(each, ours) / getattr(each, theirs) for each in rounds)
-    return Line(job, achieved=ratio, limit=limit, peer=peer, note=note)
+    times = Timings(*([getattr(each, side) for each in rounds] for side in (ours, theirs)))
+    return Line(job, achieved=times.ratio, limit=limit, peer=peer, note=note, rounds=times)
 
 
 def _ms(rounds: list[_Round], name: str) -> str:

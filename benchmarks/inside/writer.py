@@ -14,6 +14,10 @@ from typing import Any
 from hermes_state import SessionDB  # type: ignore[import-not-found]
 
 _TEXT = "an invented message of ordinary length, with a few words to index "
+_LONGEST = 60
+"""Longer sessions get no more messages: homes are kept from run to run, and a poll counts the
+messages of each session that has changed.
+"""
 
 
 def main() -> None:
@@ -35,7 +39,8 @@ def _append(
     if not optimize:
         database._OPTIMIZE_EVERY_N_WRITES = sys.maxsize  # noqa: SLF001 - it has no setting
     rows = database._conn.execute(  # noqa: SLF001 - a second connection would be a second writer
-        "SELECT id FROM sessions WHERE message_count > 5 ORDER BY rowid DESC LIMIT ?", (sessions,)
+        "SELECT id FROM sessions WHERE message_count BETWEEN 6 AND ? ORDER BY rowid DESC LIMIT ?",
+        (_LONGEST, sessions),
     )
     ids = [row[0] for row in rows]
     latencies = []

@@ -40,6 +40,7 @@ from exporter.web.routes import Routes
 from exporter.web.security import WebSecurity
 from exporter.web.server import serve as serve_http
 from exporter.web.web_config import WebConfigFile
+from exporter.workers.privilege import trim_heap
 
 _THREAD_SWITCH_SECONDS: Final = 0.00002
 """How long a scan may keep the interpreter lock while a scrape waits."""
@@ -228,6 +229,7 @@ class _Agent:
                 self._publish(view, ready=all(home.known for home in view.homes))
                 self._queries.scan_ended(view)  # the pages know it before a command is told
                 self._trends.record(view)
+                trim_heap()
                 self._changes.changed("scan", "fine")
             except StateUsedError as error:
                 # The directory was deleted, and another agent has made it anew: that one goes on.

@@ -21,6 +21,8 @@ from exporter.runs.journal_file import transaction
 STATE_VERSION: Final = 2
 """Raised when an older agent could not read what this one writes."""
 _FILE: Final = "agent.db"
+_CACHE_KIB: Final = 512
+"""SQLite keeps this much of the file in memory as long as the agent runs; its default is 2 MiB."""
 
 _SCHEMA: Final = """
 CREATE TABLE homes (
@@ -149,6 +151,7 @@ def _connect(path: str) -> apsw.Connection:
     connection.set_busy_timeout(5000)
     connection.pragma("journal_mode", "wal")
     connection.pragma("synchronous", "NORMAL")
+    connection.pragma("cache_size", -_CACHE_KIB)
     return connection
 
 

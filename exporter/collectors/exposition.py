@@ -48,6 +48,15 @@ class Rendered(Struct, frozen=True):
         return self.text_gzip if compressed else self.text
 
 
+class RenderedFamily(Struct, frozen=True):
+    """One metric with all its series, as bytes: a fraction of the memory of a `Metric`."""
+
+    name: str
+    text: bytes
+    openmetrics: bytes
+    series: int
+
+
 class GaugeHistogram(Metric):
     """How values are spread now; its buckets may fall, unlike those of a histogram.
 
@@ -73,13 +82,22 @@ class GaugeHistogram(Metric):
 
 def render(families: Iterable[Metric]) -> Rendered:
     """Render families in the order given; no two may have the same name."""
+    return join(map(render_family, families))
+
+
+def render_family(family: Metric) -> RenderedFamily:
     text: list[str] = []
     openmetrics: list[str] = []
-    for family in families:
-        _write_headers(family, text, openmetrics)
-        _write_samples(family, text, openmetrics)
-    openmetrics.append("# EOF\n")
-    plain, modern = _encode(text), _encode(openmetrics)
+    _write_headers(family, text, openmetrics)
+    series = _write_samples(family, text, openmetrics)
+    return RenderedFamily(family.name, _encode(text), _encode(openmetrics), series)
+
+
+def join(families: Iterable[RenderedFamily]) -> Rendered:
+    """Return a whole scrape; no two families may have the same name."""
+    found = list(families)
+    plain = b"".join(each.text for each in found)
+    modern = b"".join((*(each.openmetrics for each in found), b"# EOF\n"))
     return Rendered(plain, modern, _compress(plain), _compress(modern))
 
 
@@ -94,8 +112,9 @@ def _write_headers(family: Metric, text: list[str], openmetrics: list[str]) -> N
         openmetrics.append(f"# UNIT {name} {family.unit}\n")
 
 
-def _write_samples(family: Metric, text: list[str], openmetrics: list[str]) -> None:
-    prefix = len(family.name)
+def _write_samples(family: Metric, text: list[str], openmetrics: list[str]) -> int:
+    """Write a line for each series; return how many there are."""
+    prefix, series = len(family.name), 0
     for sample in family.samples:
         suffix = sample.name[prefix:]
         if suffix == "_created":
@@ -103,6 +122,8 @@ def _write_samples(family: Metric, text: list[str], openmetrics: list[str]) -> N
         rest = f"{_labels(tuple(sample.labels.items()))} {_number(sample.value)}\n"
         openmetrics.append(sample.name + rest)
         text.append(family.name + _TEXT_SUFFIXES.get(suffix, suffix) + rest)
+        series += 1
+    return series
 
 
 @lru_cache(_REMEMBERED)

@@ -8,7 +8,7 @@ and the scans are made from these declarations, so a collector is one file in th
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -206,20 +206,20 @@ def collect_guarded(
     view: HostView,
     failed: Callable[[str, Exception], None],
     perf_counter: Callable[[], float] = time.perf_counter,
-) -> list[Metric]:
-    """Run the collectors; one that raises costs its own metrics and nothing else."""
+) -> Iterator[Metric]:
+    """Run the collectors one by one; one that raises costs its own metrics and nothing else."""
     own = Samples((COLLECTOR_SUCCESS, COLLECTOR_DURATION))
-    families: list[Metric] = []
     for each in collectors:
         samples = Samples(each.descriptions)
         began = perf_counter()
         success = True
         try:
             each.collect(view, samples)
-            families.extend(samples.families())
         except Exception as error:  # noqa: BLE001 - the other collectors must still run
             success = False
             failed(each.name, error)
         own.add(COLLECTOR_SUCCESS, float(success), each.name)
         own.add(COLLECTOR_DURATION, perf_counter() - began, each.name)
-    return families + own.families()
+        if success:
+            yield from samples.families()
+    yield from own.families()

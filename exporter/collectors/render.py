@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from itertools import chain
 from typing import Final
 
 from prometheus_client import (
@@ -14,7 +15,7 @@ from prometheus_client import (
 )
 
 from exporter import collectors
-from exporter.collectors.exposition import Rendered, render
+from exporter.collectors.exposition import Rendered, join, render_family
 from exporter.collectors.registry import Samples, collect_guarded, gauge
 from exporter.collectors.view import HostView
 
@@ -49,16 +50,14 @@ class MetricsRenderer:
         return tuple({pattern: 0 for each in self._collectors for pattern in each.file_patterns})
 
     def render(self, view: HostView) -> Rendered:
-        families: list[Metric] = collect_guarded(self._collectors, view, self._failed)
-        families.extend(self._own.collect())
-        families.append(_series(families))
-        return render(sorted(families, key=lambda family: family.name))
+        families = chain(collect_guarded(self._collectors, view, self._failed), self._own.collect())
+        # Each is rendered before the next collector runs: its samples take much more memory.
+        rendered = [render_family(family) for family in families]
+        rendered.append(render_family(_series(sum(each.series for each in rendered) + 1)))
+        return join(sorted(rendered, key=lambda family: family.name))
 
 
-def _series(families: Iterable[Metric]) -> Metric:
+def _series(count: int) -> Metric:
     samples = Samples((SERIES,))
-    count = sum(
-        not sample.name.endswith("_created") for family in families for sample in family.samples
-    )
-    samples.add(SERIES, count + 1)
+    samples.add(SERIES, count)
     return samples.families()[0]

@@ -61,10 +61,13 @@ def _fork(request: ForkRequest, parent: int, channel: int) -> tuple[int, int]:
 
 def _clone() -> tuple[int, int]:
     """Fork as os.fork does, but make a child of our parent."""
-    python, system = ctypes.pythonapi, ctypes.PyDLL(None, use_errno=True)
+    python, syscall = ctypes.pythonapi, ctypes.PyDLL(None, use_errno=True).syscall
+    syscall.argtypes, syscall.restype = [ctypes.c_long] * 6, ctypes.c_long
     number, flags = CLONE_NUMBERS[platform.machine()], _CLONE_PARENT | signal.SIGCHLD
     python.PyOS_BeforeFork()
-    pid: int = system.syscall(number, flags, 0, 0, 0, 0)
+    # Machines differ in the order of the last three; none of them is read with these flags. No
+    # stack is given, so the child goes on with a copy of ours.
+    pid: int = syscall(number, flags, 0, 0, 0, 0)
     if pid == 0:
         python.PyOS_AfterFork_Child()
         return 0, 0

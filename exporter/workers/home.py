@@ -40,7 +40,7 @@ from exporter.snapshot import (
     Snapshot,
     Trouble,
 )
-from exporter.workers.privilege import release_memory
+from exporter.workers.privilege import release_memory, trim_heap
 from exporter.workers.protocol import (
     PAGE_ITEMS,
     ExplainReply,
@@ -402,6 +402,7 @@ def probe(home: WorkerHome, request: ProbeRequest, reporter: Reporter) -> Probe:
 def scan(home: WorkerHome, request: ScanRequest, reporter: Reporter) -> Plans:
     for part in home.read(request):
         reporter.part(part)
+    trim_heap()  # SQLite's pages and the parts of the reply were there
     if request.want != Want():
         reporter.progress(0, 1)  # the reading is delivered: the plans have their own time limit
     return home.plans(request)

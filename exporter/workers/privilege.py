@@ -55,6 +55,11 @@ def _limit_memory() -> None:
 def release_memory() -> None:
     """Return unused memory to the system after rare, large work."""
     gc.collect()
+    trim_heap()
+
+
+def trim_heap() -> None:
+    """Return free memory to the system: glibc keeps what lies between pieces that are in use."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

@@ -309,6 +309,10 @@ class Call(Generic[AnyRequest, Part, Reply]):
         module, _, function = self._handler.partition(":")
         return cast(Handler, getattr(import_module(module), function))
 
+    def load(self) -> None:
+        """Load all that a worker needs to answer; workers that are forked later share it."""
+        self.handler, self._request_decoder  # noqa: B018 - both are made when first read
+
     def decode_request(self, body: bytes) -> AnyRequest:
         """Decode a request, in a worker, which trusts the agent."""
         return self._request_decoder.decode(body)

@@ -52,7 +52,7 @@ def load_everything() -> None:
     from exporter.pruner.gather import inventory_reader  # noqa: F401 - so is this
 
     for call in CALLS.values():
-        call.handler  # noqa: B018 - loads its module
+        call.load()
 
 
 def _drop_privileges(uid: int, gid: int) -> None:

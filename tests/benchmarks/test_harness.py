@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from benchmarks import load, registry, report, servers
+from benchmarks.compare import Run, disagreements
 from benchmarks.line import Line, Setting, Verdict, ratio_line
 from benchmarks.measure import Timings, alternate, percentile
 
@@ -87,3 +88,20 @@ def test_clients_that_have_a_pace_ask_no_more_often() -> None:
         while not met.latencies:  # a busy machine takes its time
             met = load.scrape(port, clients=2, seconds=0.3, every_seconds=0.1)
             assert len(met.latencies) <= 2 * 4
+
+
+def test_two_runs_agree_within_the_spread_of_their_rounds() -> None:
+    def run(*ratios: float, mebibytes: float) -> Run:
+        rounds = Timings(list(ratios), [1.0] * len(ratios))
+        memory = Line("memory", achieved=mebibytes, limit=100.0, unit="MiB")
+        return Run({"case": [ratio_line("job", "peer", rounds, 1.0), memory]})
+
+    first = run(0.4, 0.5, 0.6, mebibytes=70.0)
+    assert not list(disagreements(first, run(0.5, 0.6, 0.7, mebibytes=72.0)))
+    apart = list(disagreements(first, run(0.8, 0.9, 1.0, mebibytes=80.0)))
+    assert len(apart) == 2
+    assert "0.5 and 0.9 differ by more than 0.2" in apart[0]
+    assert list(disagreements(first, Run({}))) == [
+        "case: job: not measured in both runs",
+        "case: memory: not measured in both runs",
+    ]
