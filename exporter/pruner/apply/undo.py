@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from typing import Final
 
 import apsw
@@ -39,12 +40,15 @@ from exporter.runs.models import (
 from exporter.runs.recovery import not_known, recover
 from exporter.runs.take_actions import Progress, RunRecord, take_all
 from exporter.runs.trash import RunTrash, trash_of
+from exporter.writing.index_upkeep import merge_index
 from exporter.writing.pacing import Pacer
 from exporter.writing.space import wal_bytes, why_no_room
 from exporter.writing.target import Target, read_with_retry
 from exporter.writing.vacuum import free_bytes_in
 
 _ROWS_AND_INDEX: Final = 2
+MERGE_SECONDS: Final = 5.0
+"""At most for so long, in small steps; most of it was done at the end of the prune."""
 
 
 def undo(run: str, target: Target, *, progress: Progress | None = None) -> Outcome:
@@ -173,7 +177,18 @@ class RunRestorer:
             self._record.why = str(error)
             self._record.settle(skip(actions, self._record.why))
             return
+        self._merge_index()
         take_all(self._target, self._record, actions, SessionRestorer(self._pacer, trash))
+
+    def _merge_index(self) -> None:
+        """Merge what deletions left in the text index: the messages then fit where they were.
+
+        Otherwise `state.db` grows by as much as the prune had no time to merge. Healing does not
+        wait for it, and a failure does no harm.
+        """
+        if self._kind is RunKind.UNDO:
+            with suppress(DatabaseError):
+                merge_index(self._pacer, MERGE_SECONDS)
 
     def _restore_others(
         self, pairs: Sequence[tuple[RecordedAction, RecordedAction]], trash: RunTrash
