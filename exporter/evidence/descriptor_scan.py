@@ -6,6 +6,8 @@ import os
 from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple, Self
 
+from msgspec import structs
+
 from exporter.evidence.descriptor_budget import DescriptorBudget
 from exporter.evidence.models import HomeFiles
 from exporter.evidence.overlays import mount_table, upper_folders
@@ -225,6 +227,9 @@ def read_process(
             # So compare the command line before and after.
             unchanged = before is not None and before == process.command_line()
             role = classify(before) if before is not None and unchanged else UNREADABLE
+            if stat.forked:
+                # It has its parent's command line, and may have a session of its parent's.
+                role = structs.replace(role, may_resume=True)
             children = process.children()
             written = process.written()
             stopped = process.stopped(stat)
@@ -265,6 +270,16 @@ def open_files(home: HomeFiles, descriptors: Collection[Descriptor], uid: int) -
         for found in ours
     )
     return OpenFiles(database, wal, shm, deleted, stranger=not (trusted or writes))
+
+
+def locks_another_file(process: PinnedProcess, home: HomeFiles) -> bool:
+    """True if a lock of this process is on a file of another filesystem, with the same inode.
+
+    The lock table names files by inode alone.
+    """
+    ours = {home.database, home.shm} - {None}
+    found = process.identities({file.inode for file in ours if file is not None})
+    return bool(found) and not found & ours
 
 
 def _prefer_locked(found: Iterable[Descriptor]) -> Descriptor | None:

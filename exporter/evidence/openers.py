@@ -17,7 +17,7 @@ from typing import Final
 
 from msgspec import Struct, structs
 
-from exporter.evidence.descriptor_scan import OpenFiles, open_files
+from exporter.evidence.descriptor_scan import OpenFiles, locks_another_file, open_files
 from exporter.evidence.lock_table import LockReader, LockTable, locks_are_shown, read_lock_table
 from exporter.evidence.lost_locks import NO_LOCKS, missing_locks, own_locks
 from exporter.evidence.models import Holder, HomeEvidence, HomeFiles
@@ -88,8 +88,7 @@ def compare_openers(
 
     `files` is a database in WAL mode. None if this system does not show locks.
     """
-    inodes = {file.inode for file in (files.database, files.shm) if file is not None}
-    table = read_lock_table(inodes, proc)
+    table = _read_locks(files, proc)
     if table is None:
         return None
     owners = _owners(table, files)
@@ -109,6 +108,11 @@ def compare_openers(
 class _LockOwners(Struct, frozen=True):
     any: frozenset[int]
     both: frozenset[int]
+
+
+def _read_locks(files: HomeFiles, proc: str) -> LockTable | None:
+    inodes = {file.inode for file in (files.database, files.shm) if file is not None}
+    return read_lock_table(inodes, proc)
 
 
 def _owners(table: LockTable, files: HomeFiles) -> _LockOwners:
@@ -149,11 +153,17 @@ def _is_pid_reused(pid: int, started: Mapping[int, int], proc: str) -> bool:
 
 
 def _uses(pid: int, files: HomeFiles, proc: str) -> bool:
-    """True if it has this database open: the lock table names files by inode alone."""
+    """True if it has this database open, or its lock and no open file that explains the lock."""
     try:
-        return _open_files(pid, files, proc).any
+        if _open_files(pid, files, proc).any:
+            return True
+        with PinnedProcess(proc, pid) as process:
+            if locks_another_file(process, files):
+                return False
     except OSError as error:
         return not is_gone(error)
+    table = _read_locks(files, proc)  # it may have closed the database since
+    return table is None or pid in _owners(table, files).any
 
 
 def _open_files(pid: int, files: HomeFiles, proc: str) -> OpenFiles:

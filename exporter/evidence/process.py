@@ -130,6 +130,18 @@ class PinnedProcess:
         found = (self._describe(number, names) for number in chosen)
         return [descriptor for descriptor in found if descriptor is not None]
 
+    def identities(self, inodes: Collection[int]) -> set[FileIdentity]:
+        """Return its open files that have one of these inode numbers, whatever their names."""
+        found = set()
+        for number in self._numbers():
+            try:
+                identity = self._identity(number)
+            except FileNotFoundError:
+                continue
+            if identity.inode in inodes:
+                found.add(identity)
+        return found
+
     def has_shm_lock(self, inode: int) -> bool | None:
         """True if it has SQLite's lock on this -shm; None if it does not have the file open."""
         answer = None

@@ -12,6 +12,8 @@ _DELETED: Final = " (deleted)"
 STANDARD_DESCRIPTORS: Final = frozenset({"0", "1", "2"})
 """SQLite never keeps a file at these, and most processes have nothing else open."""
 _KERNEL_THREAD: Final = 0x00200000
+_FORKED: Final = 0x00000040
+"""PF_FORKNOEXEC: set by fork, cleared by exec."""
 KTHREADD: Final = 2
 """The parent of the kernel's own threads, in the namespace that shows them."""
 _GENERATIONS_MAX: Final = 64
@@ -38,11 +40,20 @@ class ProcessStat(NamedTuple):
     start_ticks: int
     start_stack: int
     """Random at every exec and copied by fork: equal values mean the same program image."""
+    threads: int = 1
 
     @property
     def dead(self) -> bool:
-        """True for a zombie: it holds nothing and only waits for its parent."""
-        return self.state in "ZX"
+        """True for a zombie: it holds nothing and only waits for its parent.
+
+        A process whose first thread has ended looks the same, but its other threads go on.
+        """
+        return self.state in "ZX" and self.threads <= 1
+
+    @property
+    def forked(self) -> bool:
+        """True if it began as a copy of its parent: what it has in memory may be older than it."""
+        return bool(self.flags & _FORKED)
 
     @property
     def kernel_thread(self) -> bool:
@@ -76,6 +87,7 @@ def parse_stat(line: bytes) -> ProcessStat | None:
             flags=int(fields[6]),
             start_ticks=int(fields[19]),
             start_stack=int(fields[25]),
+            threads=int(fields[17]),
         )
     except (IndexError, ValueError):
         return None

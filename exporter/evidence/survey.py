@@ -13,7 +13,12 @@ from typing import Final
 
 from exporter.evidence.boot import Clock, read_clock
 from exporter.evidence.descriptor_budget import DESCRIPTORS_PER_USER
-from exporter.evidence.descriptor_scan import ProcessScan, SeenProcess, WantedFiles
+from exporter.evidence.descriptor_scan import (
+    ProcessScan,
+    SeenProcess,
+    WantedFiles,
+    locks_another_file,
+)
 from exporter.evidence.gateway import judge_gateway
 from exporter.evidence.holders import SurveyContext, describe_holders
 from exporter.evidence.lock_table import LockReader, LockTable, locks_are_shown
@@ -26,6 +31,7 @@ from exporter.evidence.models import (
 )
 from exporter.evidence.namespaces import blindness, our_processes
 from exporter.evidence.overlays import is_below
+from exporter.evidence.process import PinnedProcess
 from exporter.evidence.procfs import is_gone, read_stat
 from exporter.hermes.process_kinds import DATABASE_NAME
 from exporter.snapshot import LockAnswer
@@ -226,9 +232,15 @@ def _find_lock_owner(pid: int, home: HomeFiles, context: SurveyContext) -> Blind
     except OSError as error:
         if not is_gone(error):
             return Blindness.UNREADABLE
-    seen = context.process_scan.seen_processes.by_pid.get(pid)
-    if seen is not None and any(found.identity.inode in inodes for found in seen.descriptors):
-        return None  # a holder by now, or the lock is on a file with this inode on another device
+    if any(seen.pid == pid for seen, _ in context.process_scan.seen_processes.of(home)):
+        return None  # a holder by now
+    try:
+        with PinnedProcess(context.proc, pid) as process:
+            if locks_another_file(process, home):
+                return None
+    except OSError as error:
+        if not is_gone(error):
+            return Blindness.UNREADABLE
     again = LockReader(inodes, context.proc)
     if pid in _owners(home, again.table):
         return Blindness.PERMISSIONS  # it has the lock, but no descriptor that we can see
@@ -236,14 +248,15 @@ def _find_lock_owner(pid: int, home: HomeFiles, context: SurveyContext) -> Blind
 
 
 def _may_have_unseen_owners(home: HomeFiles, context: SurveyContext) -> bool:
-    """True if the lock table could show more than the holders' own fdinfo."""
+    """True if the lock table could show more than the processes that we see.
+
+    A lock that a visible process has says nothing about others: one of them may have come by
+    another name of the file, or in a thread whose descriptors are not those of its process.
+    """
     incomplete = (
         context.blind or context.process_scan.failed_users or context.process_scan.budget.limited
     )
-    if incomplete or home.lock_probe is LockAnswer.HELD_UNSEEN:
-        return True
-    seen = home.shm is not None and context.process_scan.seen_processes.lock_owners(home.shm)
-    return home.lock_probe is LockAnswer.HELD and not seen
+    return bool(incomplete) or home.lock_probe in (LockAnswer.HELD, LockAnswer.HELD_UNSEEN)
 
 
 def _owners(home: HomeFiles, table: LockTable) -> frozenset[int]:

@@ -95,9 +95,37 @@ HEIR = f"""
 import os, sys, time
 {OPEN}
 connection = opened(sys.argv[1] + "/state.db")
+parent = os.getpid()
 if os.fork():
     os._exit(0)
-while os.getppid() == int(sys.argv[2]):
+while os.getppid() == parent:
+    time.sleep(0.01)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+FIRST_THREAD_GONE = f"""
+import ctypes, sys, threading
+{OPEN}
+def run():
+    global connection
+    connection = opened(sys.argv[1] + "/state.db")
+    with open(f"/proc/self/stat") as stat:
+        while stat.read().rpartition(")")[2].split()[0] != "Z":
+            stat.seek(0)
+    print("ready", flush=True)
+    threading.Event().wait()
+threading.Thread(target=run).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+LATE_HEIR = f"""
+import os, sys, time
+{OPEN}
+connection = opened(os.environ["HERMES_HOME"] + "/state.db")
+sys.stdin.readline()
+parent = os.getpid()
+if os.fork():
+    os._exit(0)
+while os.getppid() == parent:
     time.sleep(0.01)
 print("ready", flush=True)
 sys.stdin.read()
@@ -127,10 +155,45 @@ def seen_as(home: Path) -> str:
     return str(found["verdict"])
 
 
+@pytest.mark.parametrize("way", ["own descriptors", "first thread gone", "other name"])
+def test_a_process_that_is_seen_hides_no_other_that_is_not(home: Path, way: str) -> None:
+    """Its lock explains that the database is in use, but not the other's lock."""
+    other = home.parent / "link.db"
+    os.link(home / "state.db", other)
+    code = {"own descriptors": OWN_TABLE, "first thread gone": FIRST_THREAD_GONE}
+    with (
+        hermes_process(python_for(NEWEST), home, "sessions", "list"),  # it runs no session
+        program(home, code.get(way, ELSEWHERE), str(other)),
+    ):
+        assert seen_as(home) == "unknown"
+
+
 def test_a_forked_heir_of_a_process_that_has_ended_is_not_overlooked(home: Path) -> None:
     """It has the descriptors, and no lock: locks are not inherited."""
-    with program(home, HEIR, str(os.getpid())):
+    with program(home, HEIR):
         assert verdict(home) is not Verdict.DEAD
+
+
+def test_a_late_heir_of_a_one_shot_may_have_the_session_of_its_parent(home: Path) -> None:
+    """The session was seen before the heir began, and the heir has the words of a one-shot."""
+    hermes = home.parent / "bin" / "hermes"
+    hermes.parent.mkdir()
+    hermes.write_text(LATE_HEIR)
+    words = [sys.executable, str(hermes), "chat", "-q", "hello"]
+    with subprocess.Popen(
+        words,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={"HERMES_HOME": str(home)},
+    ) as parent:
+        assert parent.stdin is not None
+        assert parent.stdout is not None
+        parent.stdin.write("fork\n")
+        parent.stdin.flush()
+        assert parent.stdout.readline() == "ready\n"
+        assert verdict(home) is not Verdict.DEAD
+        parent.stdin.close()
 
 
 def test_a_process_that_came_by_another_name_of_the_file_is_not_overlooked(home: Path) -> None:
