@@ -11,8 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from enum import StrEnum
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct, structs
@@ -175,14 +174,6 @@ def _open_files(pid: int, files: HomeFiles, proc: str) -> OpenFiles:
         return open_files(files, process.descriptors({files.name}), uid)
 
 
-class OpenAnswer(StrEnum):
-    YES = "yes"
-    LOCK_LOST = "lock_lost"
-    """A process has -shm open without its lock: opening the database would kill it."""
-    BLIND = "blind"
-    """This platform does not show locks."""
-
-
 class KnownHolder(Struct, frozen=True):
     """A process that the agent saw with -shm open and its lock on it.
 
@@ -193,25 +184,23 @@ class KnownHolder(Struct, frozen=True):
     shm_inode: int
 
 
-def lock_owners(inodes: Collection[int], proc: str = "/proc") -> LockReader | None:
-    """Return a reader of the locks on these -shm files; None if this system shows no locks."""
-    return LockReader(inodes, proc) if locks_are_shown(proc) else None
-
-
 def may_open(
     holders: Sequence[KnownHolder],
-    owners: LockReader | None,
     *,
     proc: str = "/proc",
     pause: Callable[[], None] = lambda: time.sleep(_PAUSE_SECONDS),
-) -> OpenAnswer:
-    """Return YES if every known holder still has its lock, or has closed -shm or ended."""
-    if owners is None:
-        return OpenAnswer.BLIND
-    for holder in holders:
-        if _lost(holder, proc, pause) and not _is_listed(holder, owners):
-            return OpenAnswer.LOCK_LOST
-    return OpenAnswer.YES
+) -> bool:
+    """True if every known holder still has its lock, or has closed -shm or ended.
+
+    Otherwise opening the database would kill a holder. Where locks are not shown it is True too.
+    """
+    if not locks_are_shown(proc):
+        return True
+    locks = LockReader({holder.shm_inode for holder in holders}, proc)
+    return not any(
+        _lost(holder, proc, pause) and holder.pid not in locks.table.shm_owners(holder.shm_inode)
+        for holder in holders
+    )
 
 
 def _lost(holder: KnownHolder, proc: str, pause: Callable[[], None]) -> bool:
@@ -226,7 +215,3 @@ def _lost(holder: KnownHolder, proc: str, pause: Callable[[], None]) -> bool:
         except OSError as error:
             return not is_gone(error)  # if it still exists, we may not read its fdinfo
     return True
-
-
-def _is_listed(holder: KnownHolder, owners: LockReader) -> bool:
-    return holder.pid in owners.table.shm_owners(holder.shm_inode)

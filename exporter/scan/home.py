@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from msgspec import Struct, structs
 
 from exporter.errors import DatabaseError, HomeError
-from exporter.evidence.openers import KnownHolder, OpenAnswer, lock_owners, may_open
+from exporter.evidence.openers import KnownHolder, may_open
 from exporter.hermes import database, home_facts, kanban
 from exporter.hermes.routing import OwnerLives
 from exporter.scan.database import StateReader
@@ -99,11 +99,7 @@ class HomeScanner:
         """Return a function that raises unless the database may be opened at this very moment."""
 
         def guard() -> None:
-            answer = OpenAnswer.LOCK_LOST
-            if name in options.openable:
-                owners = lock_owners({holder.shm_inode for holder in options.holders})
-                answer = may_open(options.holders, owners)
-            if answer is OpenAnswer.LOCK_LOST:
+            if name not in options.openable or not may_open(options.holders):
                 raise DatabaseError(
                     Trouble.LOCKLESS_SHM_HOLDER,
                     f"a process lost its lock on {os.path.join(self._home, name)}-shm; "
