@@ -8,6 +8,7 @@ from typing import Final
 
 from exporter.evidence.lock_table import locks_are_shown
 from exporter.evidence.models import Blindness
+from exporter.evidence.process import PinnedProcess
 from exporter.evidence.procfs import KTHREADD, read_stat
 
 _INITIAL_PID_NAMESPACE: Final = 0xEFFFFFFC
@@ -25,14 +26,26 @@ def pid_namespace(proc: str = "/proc") -> int | None:
 def our_processes(proc: str, started: Collection[int]) -> frozenset[int]:
     """Return the processes that this one started, by their PIDs in this /proc.
 
-    In a container with the host's /proc they have other PIDs there. Then our own PID is enough,
-    because they descend from it.
+    In a container with the host's /proc they have other PIDs there. Not every child of ours is one
+    of them: the first process of a container gets the processes whose parent has ended.
     """
     try:
         own = int(os.readlink(f"{proc}/self"))
+        if own == os.getpid():
+            return frozenset(started)
+        with PinnedProcess(proc, own) as process:
+            children = process.children() or []
+        return frozenset(pid for pid in children if _namespace_pid(proc, pid) in started)
     except (OSError, ValueError):
         return frozenset()
-    return frozenset(started if own == os.getpid() else {own})
+
+
+def _namespace_pid(proc: str, pid: int) -> int | None:
+    try:
+        with PinnedProcess(proc, pid) as process:
+            return process.user_and_namespace_pid()[1]
+    except OSError:
+        return None
 
 
 def sees_whole_host(proc: str = "/proc") -> bool:

@@ -35,3 +35,37 @@ def test_a_missing_proc_is_reported(tmp_path: Path) -> None:
 def test_a_pid_namespace_has_a_number_and_without_proc_there_is_none(tmp_path: Path) -> None:
     assert pid_namespace() is not None
     assert pid_namespace(str(tmp_path)) is None
+
+
+_AS_FIRST_PROCESS = """
+import os, time
+from exporter.evidence.namespaces import our_processes
+
+def forked(run):
+    pid = os.fork()
+    if not pid:
+        run()
+        os._exit(0)
+    return pid
+
+worker = forked(lambda: time.sleep(600))
+reading, writing = os.pipe()
+parent = forked(lambda: os.write(writing, b"%d" % forked(lambda: time.sleep(600))))
+os.waitpid(parent, 0)
+orphan = int(os.read(reading, 20))
+
+def own_pid(pid):
+    lines = open(f"/proc/{pid}/status").read().splitlines()
+    return next(int(line.split()[-1]) for line in lines if line.startswith("NSpid:"))
+
+own = os.readlink("/proc/self")
+children = open(f"/proc/{own}/task/{own}/children").read().split()
+assert {own_pid(pid) for pid in children} == {worker, orphan}
+print([own_pid(pid) for pid in our_processes("/proc", {worker})] == [worker])
+"""
+
+
+def test_a_process_that_an_agent_in_a_container_inherited_is_not_its_own() -> None:
+    """The agent is the first process there and has the host's /proc; Hermes's parent has ended."""
+    command = ["unshare", "-p", "-f", "--kill-child", sys.executable, "-c", _AS_FIRST_PROCESS]
+    assert subprocess.check_output(command, cwd=REPOSITORY, text=True).strip() == "True"
