@@ -81,6 +81,16 @@ def test_contributing_draws_the_packages_in_this_order() -> None:
     assert tuple(drawn) == PACKAGES
 
 
+def test_every_test_that_a_page_names_exists() -> None:
+    missing = [
+        f"{page.name} names {name}"
+        for page in (REPOSITORY / "docs").glob("*.md")
+        for name in re.findall(r"`(tests/[\w./]+)`", page.read_text())
+        if not (REPOSITORY / name).exists()
+    ]
+    assert not missing
+
+
 def test_every_module_has_a_test_or_is_said_to_be_covered() -> None:
     listed: set[str] = set()
     missing: set[str] = set()
