@@ -28,8 +28,9 @@ if [ -n "$named" ]; then
     exec .venv/bin/hermes-exporter serve "$@"
 fi
 
-# `check` exits 1 when it finds something to complain of; the list of homes is there all the same.
-report=$(.venv/bin/hermes-exporter check --json) || true
+# `check` exits 1 when it finds something to complain of; the list of homes is there all the same. An
+# agent that runs already is not asked: it may watch other homes, such as those of a demo.
+report=$(.venv/bin/hermes-exporter check --json --no-agent) || true
 count=$(printf '%s' "$report" | .venv/bin/python -c '
 import json, shlex, sys
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from tests.real.agent import agent
 from tests.real.hermes import REPOSITORY
 from tests.real.waiting import wait_until
 from tests.support.small_homes import small_home
@@ -62,6 +64,18 @@ def test_a_home_that_is_refused_is_told_with_the_way_to_have_it_all_the_same(
     assert refusal.endswith(f'make run ARGS="--home {open_to_all}"')
     assert "found no Hermes home" not in said
     assert "another port: make run ARGS='--web.listen-address 127.0.0.1:PORT'" in said
+
+
+def test_a_second_one_does_not_take_the_demo_of_the_first_for_homes_of_this_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tempfile.TemporaryDirectory() as short:  # the name of a socket has at most 107 bytes
+        at = f"{short}/agent.sock"
+        with agent(tmp_path, [small_home(tmp_path / "demo")], f"--agent.socket={at}"):
+            monkeypatch.setenv("HERMES_EXPORTER_AGENT_SOCKET", at)
+            (tmp_path / "second").mkdir()
+            said = said_by(tmp_path / "second", tmp_path / "none", [])
+    assert "found no Hermes home on this host; serving a demo home" in said
 
 
 def test_a_home_that_is_named_is_served(tmp_path: Path, open_to_all: Path) -> None:

@@ -70,6 +70,11 @@ class AutomaticPruner:
         self._monotonic = monotonic
         self._clock = clock
         self._last_check: dict[str, float] = {}
+        self._check_began: dict[str, float] = {}
+        self._check_from = float("-inf")
+        """By the monotonic clock: figures that were asked for before are out of date."""
+        self._runs_at_check: dict[str, object] = {}
+        """The runs of each home when it was last checked: a run changes the figures."""
         self._last_upkeep: dict[str, float] = {}
         self._checked_homes: set[str] = set()
         self._settling_tried: dict[str, tuple[str, ...]] = {}
@@ -98,7 +103,17 @@ class AutomaticPruner:
         if self._clean_up_is_due(state, own):
             interval = min(interval, _CLEAN_UP_CHECK_SECONDS)
         last = self._last_check.get(state.home.path)
-        return last is None or self._monotonic() - last >= interval
+        if last is None or last < self._check_from or self._has_new_runs(state):
+            return True
+        return self._monotonic() - last >= interval
+
+    def check_soon(self) -> None:
+        """Make the figures of all homes anew with the next scan that begins."""
+        self._check_from = self._monotonic()
+
+    def _has_new_runs(self, state: HomeState) -> bool:
+        path = state.home.path
+        return path in self._last_check and self._runs_at_check.get(path) != state.runs_revision
 
     def _clean_up_is_due(self, state: HomeState, own: Prune) -> bool:
         if When.AGE not in own.when:
@@ -106,9 +121,11 @@ class AutomaticPruner:
         last = self._store.prune_memory(state.home.path).cleaned_at
         return is_clean_up_due(self._clock(), last, self._host)
 
-    def is_new(self, state: HomeState) -> bool:
-        """True if the home had only its first scan so far, without a check of the thresholds."""
-        return state.home.path not in self._checked_homes
+    def has_old_figures(self, state: HomeState) -> bool:
+        """True if the home had only its first scan so far, or a run since its last check."""
+        if state.home.path not in self._checked_homes:
+            return True
+        return state.home.path not in self._busy and self._has_new_runs(state)
 
     def want(
         self, state: HomeState, settings: Settings, homes: Collection[HomeState] = ()
@@ -121,6 +138,8 @@ class AutomaticPruner:
             return None
         own = settings.for_home(state.home)
         memory = self._store.prune_memory(state.home.path)
+        self._check_began[state.home.path] = self._monotonic()
+        self._runs_at_check[state.home.path] = state.runs_revision
         by_age = self._clean_up_is_due(state, own.prune)
         if by_age:
             self._by_age.add(state.home.path)
@@ -143,7 +162,7 @@ class AutomaticPruner:
         home, own = state.home, settings.for_home(state.home)
         by_age = home.path in self._by_age
         self._by_age.discard(home.path)
-        self._last_check[home.path] = self._monotonic()
+        self._last_check[home.path] = self._check_began.get(home.path, self._monotonic())
         self._checked_homes.add(home.path)
         # A plan made before a killed run is settled may be wrong: the next check plans again.
         if own.prune.mode is Mode.ENFORCE and self._starts_settling(state):
@@ -273,7 +292,7 @@ class AutomaticPruner:
         taken = frozenset(pruned.done)
         done = [each for each in planned.plan.actions if each.target in taken]
         failed = pruned.outcome is RunOutcome.FAILED
-        self._note_result(state, (pruned.why or "nothing could be taken") if failed else "")
+        self._note_result(state, _why_failed(pruned) if failed else "")
         if not failed:
             policies = Counter(each.policy for each in done)
             self._log_run(state, pruned, planned.pressure, policies, by_age=by_age)
@@ -371,6 +390,12 @@ class AutomaticPruner:
     def close(self) -> None:
         """Stop. A run in progress ends with its worker; the next run finds out what it had done."""
         self._stopping = True
+
+
+def _why_failed(pruned: Outcome) -> str:
+    """Return what stopped a run that took nothing, or why its first item could not be taken."""
+    first = pruned.skipped[0].why if pruned.skipped else ""
+    return pruned.why or first or "nothing could be taken"
 
 
 def disk_share(state: HomeState, homes: Collection[HomeState]) -> float:

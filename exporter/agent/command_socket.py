@@ -78,6 +78,9 @@ class AgentAccess(Protocol):
     async def next_scan(self) -> None:
         """Scan now, and return when that is done."""
 
+    async def sees_runs(self) -> None:
+        """Return when a scan has seen what the last run by command did, or after some seconds."""
+
     async def trends_of(self, homes: Sequence[Home], since: float = 0.0) -> dict[str, Any]:
         """Return the figures of these homes over time."""
 
@@ -96,7 +99,7 @@ class AgentAccess(Protocol):
         """The command is gone."""
 
     def scan_soon(self) -> None:
-        """Scan now, so that the next command sees what this one did."""
+        """Scan and plan now, so that the next command sees what this one did."""
 
 
 class CommandSocket:
@@ -180,6 +183,8 @@ class CommandSocket:
         try:
             if question.fresh:
                 await self._agent.next_scan()
+            else:
+                await self._agent.sees_runs()
             seen_at = self._agent.seen_at()
             result = await self._result(uid, question)
         except (ExporterError, QueryError) as error:
@@ -207,7 +212,8 @@ class CommandSocket:
         try:
             homes = self._agent.homes(uid, question.homes)
             future = asyncio.wrap_future(self._agent.start(uid, homes, caller, run))
-            log.info("command", command=question.command, uid=uid, homes=len(homes))
+            name = question.command
+            log.info("command", command=_LOGGED.get(name, name), uid=uid, homes=len(homes))
             while not (await asyncio.wait((future,), timeout=_SIGN_OF_LIFE_SECONDS))[0]:
                 _send(writer, RunWaits())
             return future.result()
@@ -337,6 +343,10 @@ RUNS: Final = {
     "purge": _purge,
 }
 """Commands that the agent carries out in a thread of their own, by name."""
+
+
+_LOGGED: Final = {"lost_by_purge": "look at the trash before a purge"}
+"""Names of questions that are no names of commands, in words for the log."""
 
 
 async def _read(reader: asyncio.StreamReader) -> Question:

@@ -241,7 +241,7 @@ class _Agent:
                 if not self._stopping and self._changes.changed("scan", repr(error)):
                     self._log_failed_scan(error)
             spent = time.monotonic() - began
-            if self._loop.has_new_homes():
+            if self._loop.has_old_figures():
                 interval = 0.0  # the next scan completes what is known of them
             pause = max(_SHORTEST_PAUSE_SECONDS, interval - spent)
             self._scan_deadline.expect(pause)

@@ -24,6 +24,7 @@ from exporter.evidence.models import HomeEvidence
 from exporter.pruner.models import PruneReport
 from exporter.reaper.models import LeakCount, UnknownCount, VerdictCount
 from exporter.reaper.slow_start import HourlyLimit, SlowStart
+from exporter.runs.models import RunKind
 from exporter.runs.summary import RunSummary
 from exporter.scan.filesystem import LOCAL_KINDS, NETWORK_KINDS
 from exporter.snapshot import KanbanClaim, Probe, Snapshot, Trouble
@@ -220,6 +221,18 @@ class HomeState:
     def unfinished_runs(self) -> tuple[str, ...]:
         """Runs in progress or killed; one with an empty name if the journal is damaged."""
         return tuple(self._runs.unfinished) if self._runs.readable else ("",)
+
+    @property
+    def runs_revision(self) -> tuple[object, ...]:
+        """Changes whenever a prune or a run by hand has begun, ended or been undone here.
+
+        What the agent reaps by itself, perhaps every minute, is too little to plan anew for.
+        """
+        return tuple(
+            (run.id, run.finished_at, run.undone)
+            for run in self._runs.last
+            if run.by_hand or run.kind is RunKind.PRUNE
+        )
 
     @property
     def sessions_revision(self) -> tuple[str, int]:

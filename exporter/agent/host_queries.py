@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from msgspec import structs
@@ -109,6 +110,8 @@ class AgentQueries:
         self._state_dir = state_dir
         self._view: HostView | None = None
         self._began = self._ended = 0
+        self._must_see = 0
+        """The scan that shows what the last run by command did."""
         self._events = asyncio.get_running_loop()
         self._scan_ended = asyncio.Event()
         # One thread of its own: a state directory that hangs blocks these pages and nothing else.
@@ -177,7 +180,14 @@ class AgentQueries:
         self._runs.abandon(caller)
 
     def scan_soon(self) -> None:
+        self._must_see = self._began + 1
+        self._loop.check_soon()
         self._queue.wake()
+
+    async def sees_runs(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_SECONDS):
+                await self._scanned(self._must_see)
 
     def close(self) -> None:
         """Stop what is done for commands."""
@@ -196,7 +206,11 @@ class AgentQueries:
 
     async def next_scan(self) -> None:
         wanted = self._began + 1  # one that is under way may have read a home already
+        self._loop.check_soon()
         self._queue.wake()
+        await self._scanned(wanted)
+
+    async def _scanned(self, wanted: int) -> None:
         while self._ended < wanted:
             await self._scan_ended.wait()
 

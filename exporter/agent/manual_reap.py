@@ -17,6 +17,7 @@ from exporter.agent.saved_plans import SavedPlan
 from exporter.agent.scan_loop import ScanLoop
 from exporter.collectors.view import HostView
 from exporter.config.settings import Settings
+from exporter.evidence.blind_spots import blind_in_words
 from exporter.reaper.models import Verdict
 from exporter.reaper.plan import ReapLimits, ReapPlan, ReapPlanRequest, digest, hash_of
 from exporter.runs.models import Action, Filter
@@ -198,7 +199,11 @@ def _not_judged(
             sessions += unknown
             blind |= dict.fromkeys(home.blind)
     if sessions:
-        why = f" (blind: {', '.join(blind)}); `hermes-exporter check` tells why" if blind else ""
+        why = (
+            f" (cannot be seen: {blind_in_words(blind)}); `hermes-exporter check` tells why"
+            if blind
+            else ""
+        )
         hint = why or "; `hermes-exporter sessions --verdict unknown` tells why"
         yield f"{counted(sessions, 'open session')} could not be judged{hint}"
 

@@ -130,6 +130,7 @@ def plan(kind: ManualRun, loop: ScanLoop, view: HostView, saved: SavedPlan | Non
         saved.created_at if saved is not None else time.time(),
     )
     result.plans, result.unread, result.kind = plans, unread, kind.name
+    result.refused = [each.path for each in loop.census.refused if each.own]
     if saved is not None:
         result.skip_missing(saved, items, {each.state.home.path for each in plans})
     result.notes += unknown_sources(kind.filter_by.sources, (e.state.snapshot for e in plans))
@@ -209,7 +210,9 @@ def _execute(
 
 
 def try_save(kind: ManualRun, loop: ScanLoop, state_dir: str, result: RunResult) -> None:
-    """Save the plan for `--plan HASH`. If that fails, `--yes` without a saved plan still works."""
+    """Save the plan for `--plan HASH`. If that fails, `--yes` without a saved plan still works; the
+    result says so.
+    """
     plan = SavedPlan(
         kind=kind.name,
         hash=result.plan_hash,
@@ -223,7 +226,10 @@ def try_save(kind: ManualRun, loop: ScanLoop, state_dir: str, result: RunResult)
         filter_by=kind.filter_by,
         by_pressure=kind.by_pressure,
     )
-    saved_plans.try_save(state_dir, plan)
+    try:
+        saved_plans.save(state_dir, plan)
+    except OSError as error:
+        result.not_saved = f"{state_dir}: {error.strerror}"
 
 
 def unfinished_run_notes(loop: ScanLoop) -> Iterator[str]:

@@ -53,6 +53,10 @@ class UndoReport(Struct, frozen=True):
     outcome: Outcome
     held_seconds: float
     """For how long later runs leave what was restored alone."""
+    is_of_reap: bool = False
+    """True if sessions were opened again; otherwise it gave back what a prune had taken."""
+    unread: list[str] = []
+    """Homes whose history cannot be read: the run may have acted on them too."""
 
 
 log = logs.get("history")
@@ -166,7 +170,7 @@ def undo(
     run: str | None,
     announce: Announce,
     acting: Acting,
-) -> Outcome:
+) -> UndoReport:
     """Restore what a run took, in every home it acted on.
 
     If `run` is None, undo the last run that can be undone. First announce the run; if a newer run
@@ -188,7 +192,13 @@ def undo(
             f"ended at once in the middle of the undo of {chosen}; "
             f"`hermes-exporter undo {chosen}` finds out what is back, and goes on"
         ) from None
-    return _together(chosen, states, outcomes)
+    own = [loop.settings.for_home(state.home) for state in states]
+    return UndoReport(
+        _together(chosen, states, outcomes),
+        held_seconds=max(each.prune.keep.undone_seconds for each in own),
+        is_of_reap=any(each.id == chosen and each.kind is RunKind.REAP for _, each in runs),
+        unread=unread,
+    )
 
 
 def _together(run: str, states: Sequence[HomeState], outcomes: Sequence[Outcome]) -> Outcome:

@@ -34,14 +34,19 @@ class RunResult:
         """The name of the command that it is of."""
         self.unread: list[str] = []
         """Homes that could not be read or planned for."""
+        self.refused: list[str] = []
+        """Paths of homes of this user that are not watched."""
         self.in_the_way = ""
         """If nothing is planned: what is not known or held back, and the way on."""
         self.could_not_see = False
         """True if nothing is planned, and that does not mean that there is nothing to do."""
         self.notes: list[str] = []
         """More lines for a person: a source that no session has, a policy that is off."""
+        self.not_saved = ""
+        """Why the plan could not be saved; empty if it was, or was not to be."""
         self.freed: dict[Frees, int] = dict.fromkeys(Frees, 0)
-        """Bytes of the actions done, by the time when they become free."""
+        """Bytes of the actions done, by the time when they become free. `Frees.NOW` is net: below 0
+        if the homes are larger than before."""
         self._saved = False
         self._outcomes: list[RunOutcome] = []
 
@@ -56,6 +61,7 @@ class RunResult:
         self.skipped.extend(Skipped(target, why) for target in wanted if target not in named)
         for when, size_bytes in outcome.freed.items():
             self.freed[when] += size_bytes
+        self.freed[Frees.NOW] -= outcome.grown_bytes
 
     def add_nothing_done(self, wanted: Iterable[str], outcome: RunOutcome, why: str) -> None:
         """Add a home in which nothing was begun."""
@@ -77,6 +83,7 @@ class RunResult:
 
     @property
     def _did_nothing(self) -> bool:
+        """True if a saved plan was executed and nothing of it could be done."""
         return self.executed and self._saved and not self.done and bool(self.skipped)
 
     @property
@@ -87,6 +94,8 @@ class RunResult:
         for told in (RunOutcome.UNKNOWN, RunOutcome.INTERRUPTED):
             if told in self._outcomes:
                 return told
+        if self._did_nothing:
+            return RunOutcome.FAILED
         if all(each is RunOutcome.DONE for each in self._outcomes):
             return RunOutcome.DONE
         return RunOutcome.PARTIAL if self.done else RunOutcome.FAILED
@@ -112,11 +121,12 @@ class RunResult:
             done=self.done,
             skipped=self.skipped,
             unread=self.unread,
+            refused=self.refused,
             in_the_way=self.in_the_way,
             could_not_see=self.could_not_see,
-            did_nothing=self._did_nothing,
             notes=self.notes,
             freed=self.freed,
+            not_saved=self.not_saved,
         )
 
 
@@ -154,12 +164,14 @@ class RunReport(Struct, Generic[Expected], frozen=True, kw_only=True):
     """If nothing is planned: what is not known or held back, and the way on."""
     could_not_see: bool
     """True if nothing is planned, and that does not mean that there is nothing to do."""
-    did_nothing: bool
-    """True if a saved plan was executed and nothing of it could be done."""
     notes: list[str]
     """More lines for a person: a source that no session has, a policy that is off."""
     freed: dict[Frees, int]
-    """Bytes of the actions done, by the time when they become free."""
+    """See `RunResult.freed`."""
+    not_saved: str = ""
+    """Why the plan could not be saved; empty if it was, or was not to be."""
+    refused: list[str] = []
+    """Paths of homes of this user that are not watched."""
 
     @property
     def is_interrupted(self) -> bool:

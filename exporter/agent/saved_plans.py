@@ -11,19 +11,17 @@ import os
 import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 import msgspec
 from msgspec import Struct, field
 
-from exporter import logs
 from exporter.errors import ExporterError
 from exporter.runs.models import Filter
 
 _FOLDER: Final = "plans"
 _HASH: Final = re.compile("[0-9a-f]{16}")
-
-log = logs.get("plans")
 
 
 class SavedItem(Struct, frozen=True):
@@ -53,17 +51,15 @@ def save(state_dir: str, plan: SavedPlan, clock: Callable[[], float] = time.time
     os.makedirs(folder, mode=0o700, exist_ok=True)
     _remove_expired(folder, clock())
     path = os.path.join(folder, f"{plan.hash}.json")
-    with open(f"{path}.new", "wb", opener=_open_private) as file:
-        file.write(msgspec.json.encode(plan))
-    os.replace(f"{path}.new", path)
-
-
-def try_save(state_dir: str, plan: SavedPlan) -> None:
-    """Save a plan if possible. If not, `--yes` without a saved plan still works."""
+    unfinished = f"{path}.new"
     try:
-        save(state_dir, plan)
-    except OSError as error:
-        log.info("plan not kept", directory=state_dir, why=error.strerror)
+        with open(unfinished, "wb", opener=_open_private) as file:
+            file.write(msgspec.json.encode(plan))
+        os.replace(unfinished, path)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(unfinished)  # on a full disk even an empty file is in the way
+        raise
 
 
 def load(

@@ -375,10 +375,17 @@ class ScanLoop:
         """Return what the agent remembers of this home for the pruner."""
         return self._store.prune_memory(home.path)
 
-    def has_new_homes(self) -> bool:
-        """True if homes were scanned for the first time: the next scan completes their figures."""
+    def check_soon(self) -> None:
+        """Have the next scan that begins plan anew what could be pruned; from any thread."""
+        if self._pruner is not None:
+            self._pruner.check_soon()
+
+    def has_old_figures(self) -> bool:
+        """True if homes were scanned for the first time, or had a run: the next scan completes
+        their figures.
+        """
         return self._pruner is not None and any(
-            self._pruner.is_new(state)
+            self._pruner.has_old_figures(state)
             for state in self._homes
             if state.snapshot is not None and state.trouble is Trouble.NONE
         )

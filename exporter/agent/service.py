@@ -82,6 +82,7 @@ class HostService:
             for home in view.homes
             if home.sessions_left_out
         ]
+        incomplete += [f"{each.path} (refused)" for each in self._refused() if each.own]
         return OpenSessions(rows, incomplete, notes, sum(home.up for home in view.homes))
 
     def explain(self, session_id: str) -> dict[str, Any]:
@@ -265,10 +266,7 @@ class HostService:
         """
         self._loop.probe(_SCAN_SECONDS)
         run_history.settle_all(self._loop)
-        outcome = run_history.undo(self._loop, run, announce, acting)
-        homes = [self._loop.settings.for_home(each.home) for each in self._loop.states()]
-        held_seconds = max((own.prune.keep.undone_seconds for own in homes), default=0.0)
-        return UndoReport(outcome, held_seconds)
+        return run_history.undo(self._loop, run, announce, acting)
 
     def lost_by_purge(self, run: str | None) -> list[str]:
         """Return lines about what a purge of this run, or of all, makes impossible to restore."""

@@ -59,6 +59,7 @@ def _home(home: HomeView, *, public: bool) -> dict[str, Any]:
     row: dict[str, Any] = {"home": home.label}
     if not public:
         row["path"] = home.path
+        row["why_down"] = "" if home.up else home.detail
         row["deleted_wal_pids"] = home.evidence.deleted_wal_pids if home.evidence else None
         row["lockless_pids"] = home.evidence.lockless_pids if home.evidence else None
     open_now = sum(sessions.open_by_source.values()) if sessions is not None else None
@@ -189,6 +190,8 @@ def _thresholds(home: HomeView) -> list[dict[str, Any]]:
             "high": each.high,
             "low": each.low,
             "pressure": each.pressure,
+            "over_since": each.over_since,
+            "acts_at": each.acts_at,
         }
         for each in found
     ]

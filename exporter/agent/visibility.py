@@ -133,7 +133,7 @@ def capabilities(
     elif not denied:
         fix = _TROUBLES.get(home.trouble, "try again; the log of serve tells when it recovers")
         if " is a symlink" in home.detail:
-            fix = "put the real file or folder there, or watch the home that it leads to"
+            fix = "put the real file or folder there, or name the place that it leads to"
         if home.trouble is Trouble.FOREIGN_OWNER:
             fix = f"chown -R {shlex.quote(owner)} {shlex.quote(home.path)}"
         elif home.trouble is Trouble.PERMISSION and os.geteuid() == 0:

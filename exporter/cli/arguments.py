@@ -7,13 +7,17 @@ import os
 import shlex
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace, _ArgumentGroup
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from exporter import logs
 from exporter.agent.options import DEFAULT_LISTEN_ADDRESS, DEFAULT_TELEMETRY_PATH, Options
 from exporter.cli import output
 from exporter.config import paths
+from exporter.errors import ExporterError, PartlyDoneError
 from exporter.text import closest_match, join_words, quoted
+
+if TYPE_CHECKING:  # a command that only asks loads nothing of this
+    from exporter.agent.run_result import RunReport
 
 COMMON = "common options"
 """The title of the options that every command has."""
@@ -135,14 +139,21 @@ def repeat_command(args: Namespace) -> str:
     return shlex.join([output.PROGRAM, *args.words])
 
 
-def exit_status(outcome: str | None, *, did_nothing: bool = False) -> int:
-    """Return the exit status of a run; the outcome is None if there was nothing to do.
-
-    A saved plan that could not be executed at all has failed, although no error occurred.
-    """
-    if did_nothing:
-        return 1
+def exit_status(outcome: str | None) -> int:
+    """Return the exit status of a run; the outcome is None if there was nothing to do."""
     return {"failed": 1, "partial": 3, "unknown": 3, "interrupted": 130}.get(outcome or "", 0)
+
+
+def run_exit_status(result: RunReport[Any]) -> int:
+    """Return the exit status of a reap or prune in all homes; raise if homes could not be read."""
+    outcome = result.outcome.value if result.outcome is not None else None
+    told = {"cannot be read": result.unread, "refused": result.refused}
+    troubles = [f"{what}: {', '.join(homes)}" for what, homes in told.items() if homes]
+    if troubles:
+        said = f"not done everywhere; {'; '.join(troubles)}; `hermes-exporter check` tells why"
+        nothing_done = not result.plans or outcome == "failed"
+        raise ExporterError(said) if nothing_done else PartlyDoneError(said)
+    return 3 if result.could_not_see else exit_status(outcome)
 
 
 def add_web(parser: ArgumentParser) -> None:

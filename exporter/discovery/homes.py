@@ -157,7 +157,9 @@ def why_refused(candidate: HomeCandidate, seen: Inspection) -> str:
     if seen.unreadable:
         return f"it cannot be read ({seen.unreadable.rpartition(': ')[2]})"
     if not seen.is_directory:
-        return "it is not a real directory (a symlink is not followed)"
+        if seen.link_target:
+            return f"it is a symlink, which is not followed; it leads to {seen.link_target}"
+        return "it is not a directory"
     if seen.foreign_part:
         return seen.foreign_part
     if candidate.uid is not None and seen.owner != candidate.uid:

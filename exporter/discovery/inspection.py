@@ -29,6 +29,8 @@ class Inspection(Struct, frozen=True):
     exists: bool
     is_directory: bool = False
     """True for a real directory; False for a symlink to one."""
+    link_target: Text = ""
+    """Where the path itself leads if it is a symlink, which is not followed."""
     identity: FileIdentity | None = None
     owner: int = -1
     resolved: Annotated[str, Meta(max_length=4096)] = ""
@@ -52,7 +54,10 @@ def inspect(path: str) -> Inspection:
     except OSError as error:
         return Inspection(exists=True, unreadable=f"{path}: {error.strerror}"[:300])
     if not stat.S_ISDIR(found.st_mode):
-        return Inspection(exists=True, is_directory=False, owner=found.st_uid)
+        target = _link_target(path) if stat.S_ISLNK(found.st_mode) else ""
+        return Inspection(
+            exists=True, is_directory=False, owner=found.st_uid, link_target=target[:300]
+        )
     try:
         return Inspection(
             exists=True,
@@ -74,6 +79,13 @@ def inspect(path: str) -> Inspection:
             owner=found.st_uid,
             unreadable=f"{path}: {error.strerror}"[:300],
         )
+
+
+def _link_target(path: str) -> str:
+    try:
+        return os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(path)))
+    except OSError:
+        return ""
 
 
 def _identity(path: str) -> FileIdentity | None:

@@ -58,6 +58,10 @@ class ThresholdReport(Struct, frozen=True):
     high: float
     low: float
     pressure: bool
+    over_since: Timestamp | None = None
+    """Since when it is over the high watermark, or was and has not been at the low one since."""
+    acts_at: Timestamp | None = None
+    """Until when no automatic run begins for it, if that is later than now."""
 
 
 class PruneReport(Struct, frozen=True):

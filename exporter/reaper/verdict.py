@@ -17,8 +17,9 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final, NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from exporter.evidence.blind_spots import blind_in_words
 from exporter.evidence.models import Holder, Liveness
 from exporter.hermes.heartbeats import BACKEND_SOURCES
 from exporter.reaper.models import (
@@ -42,7 +43,7 @@ from exporter.reaper.possible_hosts import (
 )
 from exporter.runs.models import Evidence, Proof, SpeaksFor
 from exporter.snapshot import Hold, LockAnswer, OpenSession
-from exporter.text import format_age
+from exporter.text import format_age, format_time
 
 _PROCESSES_SHOWN: Final = 8
 _HOLDS: Final = {
@@ -53,7 +54,7 @@ _HOLDS: Final = {
     Hold.DELEGATION: "it waits for a delegated task",
     Hold.PINNED: "it is pinned",
     Hold.GOAL: "it has an open goal",
-    Hold.RESTORED: "an undo opened it again",
+    Hold.RESTORED: "an undo gave it back",
 }
 _REASON_OF_LINE: Final = {
     HostClass.SERVER: UnknownReason.SERVER,
@@ -355,7 +356,7 @@ def _doubtful_leases(session: OpenSession, facts: ProcessFacts) -> list[LeaseFac
 
 def _blind_spots(subject: WatchedSession, context: Context) -> Iterator[Evidence]:
     for why in context.facts.blind:
-        yield Evidence("blindness", SpeaksFor.BLIND, f"cannot be seen: {why}")
+        yield Evidence("blindness", SpeaksFor.BLIND, f"cannot be seen: {blind_in_words([why])}")
     if not subject.session.clocks_sane:
         yield Evidence("clock", SpeaksFor.BLIND, "its own clocks make no sense, which protects it")
 
@@ -380,6 +381,23 @@ def _kernel(subject: WatchedSession, context: Context) -> Iterator[Evidence]:
 
 
 # The reasons of the rules
+
+
+def kept_until(judgement: Judgement, until: float) -> Judgement:
+    """Return the judgement of what an undo gave back; it says how long that counts."""
+    plain = _HOLDS[Hold.RESTORED]
+    said = f"{plain}; it is kept open until {format_time(until)}"
+    return structs.replace(
+        judgement,
+        evidence=tuple(
+            structs.replace(each, detail=said) if each.kind == Hold.RESTORED.value else each
+            for each in judgement.evidence
+        ),
+        rules=tuple(
+            structs.replace(rule, why=said) if rule.why == plain else rule
+            for rule in judgement.rules
+        ),
+    )
 
 
 def _sign_reason(subject: WatchedSession, context: Context) -> str:

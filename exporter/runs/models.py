@@ -220,6 +220,8 @@ class Plan(Struct, Generic[Expected], frozen=True):
     """What a person should know before saying yes, e.g. that it is more than a day's caps."""
     capped: Capped | None = None
     """Of an automatic prune: what is left for later."""
+    needed_bytes: Bytes = 0
+    """Room on disk for all of it, and for what is left because there is not enough."""
     rows_trash_bytes: Bytes = 0
     """The most that the home can grow, by compressed rows of sessions in the trash."""
     not_yet: tuple[NotYet, ...] = ()
@@ -253,7 +255,10 @@ class Outcome(Struct, frozen=True):
     why: Text = ""
     """What stopped it, if anything did; cut to the length that messages allow."""
     freed: dict[Frees, Bytes] = {}
-    """Bytes of what was done, by when they come free."""
+    """Bytes of what was done, by when they come free. What came free now is net: as much as `du -s`
+    of the home is smaller."""
+    grown_bytes: Bytes = 0
+    """By how much the home is larger after the run, if nothing came free now."""
     kept_bytes: Bytes = 0
     """Size of the deleted sessions in the trash."""
     rows_kept: Count = 0
@@ -314,14 +319,27 @@ def numbered(run: str, actions: Iterable[RecordedAction]) -> list[RecordedAction
     return [replace(each, run=run, number=number) for number, each in enumerate(actions)]
 
 
+class ActionFailure(str):
+    """Why an action failed. A plain string says why it was left alone: its target is no longer as
+    planned, or is needed.
+    """
+
+    __slots__ = ()
+
+
 class Settled(Struct, frozen=True):
     """What became of an action; the reason is cut to the length that the journal allows."""
 
     number: int
     state: ActionState
     why: str = ""
+    failed: bool = False
+    """True if it was skipped because it failed."""
 
     def __post_init__(self) -> None:
+        if isinstance(self.why, ActionFailure):  # from here on a plain string, which can be sent
+            force_setattr(self, "failed", True)
+            force_setattr(self, "why", str(self.why))
         if len(self.why) > WHY_MAX:
             force_setattr(self, "why", cut(self.why, WHY_MAX))
 

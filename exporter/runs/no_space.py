@@ -10,27 +10,26 @@ from typing import Final
 
 from exporter.runs.folder import RunFullError
 from exporter.text import format_size
+from exporter.writing.space import enough
 
 _LOGS: Final = "logs"
-_NEEDED_BYTES: Final = 2 * 1024 * 1024
-"""Enough to note a run of some thousand items; what it frees makes room for more."""
 
 
 @contextmanager
-def telling_what_to_free(home: str) -> Iterator[None]:
-    """Replace a message that there is no space by one that says how to make some."""
+def telling_what_to_free(home: str, needed_bytes: int) -> Iterator[None]:
+    """Replace a message that there is no space by one that says how much to make, and how."""
     try:
         yield
     except RunFullError as error:
-        raise RunFullError(_what_to_free(home)) from error
+        raise RunFullError(_what_to_free(home, needed_bytes)) from error
 
 
-def _what_to_free(home: str) -> str:
+def _what_to_free(home: str, needed_bytes: int) -> str:
     said = f"the disk of {home} is full, and no space was kept to note a run; nothing was done. "
     size, path = max(_logs(home), default=(0, ""))
-    if size < _NEEDED_BYTES:
+    if size < needed_bytes:
         look = f"du -xah {shlex.quote(_mount_point(home))} | sort -h | tail"
-        return f"{said}Free {format_size(_NEEDED_BYTES)} there first; `{look}` shows what is large"
+        return f"{said}Free {enough(needed_bytes)} there first; `{look}` shows what is large"
     command = f"truncate -s 0 {shlex.quote(path)}"
     return f"{said}First free a log of {format_size(size)}: `{command}`; then repeat the command"
 

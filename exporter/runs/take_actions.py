@@ -48,12 +48,15 @@ class RunRecord:
         self.why = ""
         """What stopped it, if anything did."""
         self._interrupted = False
+        self._must_be_complete = False
         self._journal = journal
         self._progress = progress
 
     def begin(self, kind: RunKind, actions: Sequence[RecordedAction], **noted: Any) -> None:
         """Note the run and all that it is about to do."""
         self.run = self._journal.begin(kind, actions, **noted)
+        # A prune takes its plan less what no longer holds; an undo has to give back everything.
+        self._must_be_complete = kind is RunKind.UNDO
         self.actions = numbered(self.run, actions)
 
     def settle(self, settled: Sequence[Settled]) -> None:
@@ -87,11 +90,14 @@ class RunRecord:
     def outcome(self) -> Outcome:
         """Return the outcome of the run, from the recorded results."""
         done = [each for each in self.actions if self.is_done(each)]
+        incomplete = self._must_be_complete and len(done) < len(self.actions)
+        failed = any(each.failed for each in self.settled.values())
+        went_wrong = bool(self.why) or incomplete or failed
         return Outcome(
             run=self.run,
             outcome=RunOutcome.INTERRUPTED
             if self._interrupted and not self.why
-            else outcome_of(went_wrong=bool(self.why), anything_done=bool(done)),
+            else outcome_of(went_wrong=went_wrong, anything_done=bool(done)),
             done=tuple(each.action.target for each in done),
             skipped=tuple(
                 Skipped(each.action.target, self._noted(each) or self.why)

@@ -91,7 +91,15 @@ _SCHEMAS: Final = {
         ),
         disk={"type": "object", "additionalProperties": _WHOLE},
         thresholds=_list(
-            _object(name=_TEXT, value=_or_null(_NUMBER), high=_NUMBER, low=_NUMBER, pressure=_FLAG)
+            _object(
+                name=_TEXT,
+                value=_or_null(_NUMBER),
+                high=_NUMBER,
+                low=_NUMBER,
+                pressure=_FLAG,
+                over_since=_or_null(_NUMBER),
+                acts_at=_or_null(_NUMBER),
+            )
         ),
         breaker=_or_null(_TEXT),
         would_reap=_or_null(_WHOLE),

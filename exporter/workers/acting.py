@@ -49,23 +49,43 @@ from exporter.workers.protocol import (
     RunsRequest,
     UndoRequest,
 )
+from exporter.writing.space import journal_bytes, reap_bytes
 from exporter.writing.target import Target
 
 Act = Callable[[WorkerHome, Any, Reporter], Outcome]
 
 
-def _says_what_to_free(handler: Act) -> Act:
-    """On a full disk a handler fails with one line that says what to free first."""
+def _says_what_to_free(needed_bytes: Callable[[Any], int]) -> Callable[[Act], Act]:
+    """On a full disk a handler fails with one line that says what to free first: as much as
+    `needed_bytes` returns for the request.
+    """
 
-    @wraps(handler)
-    def act(home: WorkerHome, request: Any, reporter: Reporter) -> Outcome:
-        with telling_what_to_free(request.home):
-            return handler(home, request, reporter)
+    def decorate(handler: Act) -> Act:
+        @wraps(handler)
+        def act(home: WorkerHome, request: Any, reporter: Reporter) -> Outcome:
+            with telling_what_to_free(request.home, needed_bytes(request)):
+                return handler(home, request, reporter)
 
-    return act
+        return act
+
+    return decorate
 
 
-@_says_what_to_free
+def _for_reap(request: ReapRequest) -> int:
+    sessions = len(request.plan.actions)
+    return journal_bytes(sessions) + reap_bytes(sessions)
+
+
+def _for_prune(request: PruneRequest) -> int:
+    return max(request.plan.needed_bytes, journal_bytes(len(request.plan.actions)))
+
+
+def _for_journal(_: object) -> int:
+    """What frees space needs no more; an undo that needs more says so by itself."""
+    return journal_bytes(0)
+
+
+@_says_what_to_free(_for_reap)
 def reap(home: WorkerHome, request: ReapRequest, reporter: Reporter) -> Outcome:
     """End the sessions that the plan names."""
     target = _target(request, reporter)
@@ -73,7 +93,7 @@ def reap(home: WorkerHome, request: ReapRequest, reporter: Reporter) -> Outcome:
     return reap_home(request, target, home.used_again)
 
 
-@_says_what_to_free
+@_says_what_to_free(_for_prune)
 def prune(home: WorkerHome, request: PruneRequest, reporter: Reporter) -> Outcome:
     """Execute a plan, possibly in another worker than the one that made it."""
     del home
@@ -94,7 +114,7 @@ def prune(home: WorkerHome, request: PruneRequest, reporter: Reporter) -> Outcom
     return outcome
 
 
-@_says_what_to_free
+@_says_what_to_free(_for_journal)
 def purge(home: WorkerHome, request: PurgeRequest, reporter: Reporter) -> Outcome:
     """Empty the trash of one run, or all of it."""
     del home
@@ -106,7 +126,7 @@ def purge(home: WorkerHome, request: PurgeRequest, reporter: Reporter) -> Outcom
     return purge_trash(request.run, target)
 
 
-@_says_what_to_free
+@_says_what_to_free(_for_journal)
 def undo(home: WorkerHome, request: UndoRequest, reporter: Reporter) -> Outcome:
     """Restore what a run took from one home."""
     del home

@@ -23,6 +23,7 @@ from exporter.reaper.models import (
 )
 from exporter.reaper.plan import JudgedHome, ReapPlan, ReapPlanRequest, plan_reap
 from exporter.reaper.slow_start import SlowStart, slow_start
+from exporter.reaper.verdict import kept_until
 from exporter.reaper.verdict_history import VerdictHistory
 from exporter.reaper.watched_idleness import BootTime, read_boot_time
 from exporter.runs.models import END_SESSION
@@ -100,6 +101,8 @@ class WorkerHome:
         self._judged_table: SessionTable | None = None
         self._watch_sent_at = float("-inf")
         self._open_seen: object = None
+        self._undone_seconds = 0.0
+        """For how long the last scan held what an undo gave back."""
         self._verdicts_are_new = False
         """True if the verdicts were made at the last reading, from what it read."""
         self._counted = (-1, -1)
@@ -196,6 +199,7 @@ class WorkerHome:
 
     def _sessions_with_holds(self, request: ScanRequest) -> dict[str, OpenSession]:
         """Return the open sessions, each with its holds from other tables, files and undos."""
+        self._undone_seconds = request.undone_seconds
         since = self._clock() - request.undone_seconds
         restored = frozenset(key for key, when in self._runs.restored.items() if when >= since)
         seen = (self._scanner.state.table, self._scanner.state.passes, restored)
@@ -263,7 +267,11 @@ class WorkerHome:
         session = self._open.get(session_id)
         if session is None:
             return ExplainReply(None, None)
-        return ExplainReply(session, self._history.judgement(session))
+        judgement = self._history.judgement(session)
+        given_back_at = self._runs.restored.get(session_id)
+        if Hold.RESTORED in session.holds and given_back_at is not None:
+            judgement = kept_until(judgement, given_back_at + self._undone_seconds)
+        return ExplainReply(session, judgement)
 
     # The plans
 

@@ -235,6 +235,8 @@ def _merged(
     if parent is not None and not exists(connection, parent):
         values.pop("parent_session_id", None)
         notes += [] if parent in coming else ["its parent is gone, so it has none now"]
+    if present.get("title"):
+        values.pop("title", None)  # given since then, by a person or by Hermes: the newer one stays
     if values.get("title") is not None:
         title, note = free_title(connection, values["title"], old["id"])
         values["title"] = title

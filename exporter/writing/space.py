@@ -14,6 +14,11 @@ _LEAST_WAL_BYTES: Final = 1 << 20
 _COPIES: Final = 2
 """Rows and their export: text that cannot be compressed takes its size in each."""
 _SESSION_BYTES: Final = 2048
+_LEAST_JOURNAL_BYTES: Final = 2 << 20
+_ACTION_BYTES: Final = 2048
+"""In the journal, with what SQLite keeps beside it until a transaction is over."""
+_REAP_BYTES: Final = 16384
+"""The pages of a row and of the indexes that have it."""
 _FILES_BYTES: Final = 16384
 """Names of columns, and blocks of files that are not full."""
 
@@ -30,9 +35,30 @@ def wal_bytes(payload_bytes: int) -> int:
     return min(WAL_BYTES_MAX, _WAL_SHARE * payload_bytes + _LEAST_WAL_BYTES)
 
 
+def deletion_bytes(sessions: int, payload_bytes: int) -> int:
+    """Return how much room deleting these sessions needs: rows in the trash, and the WAL."""
+    return rows_trash_bytes(sessions, payload_bytes) + wal_bytes(payload_bytes)
+
+
+def reap_bytes(sessions: int) -> int:
+    """Return how much the WAL may grow when so many sessions are ended."""
+    return min(WAL_BYTES_MAX, sessions * _REAP_BYTES)
+
+
+def journal_bytes(actions: int) -> int:
+    """Return how much room it takes to note a run."""
+    return _LEAST_JOURNAL_BYTES + actions * _ACTION_BYTES
+
+
+def enough(size_bytes: int) -> str:
+    """Return a size to free that is not below this one when it is read in one decimal."""
+    unit = 1 << max(19, size_bytes.bit_length() - 5)
+    return format_size(-(-size_bytes // unit) * unit)
+
+
 def why_no_room(needed_bytes: int, free_bytes: int, what: str) -> str:
     """Return why this cannot begin; '' if there is enough room."""
     if needed_bytes <= free_bytes:
         return ""
-    needed, free = format_size(needed_bytes), format_size(free_bytes)
+    needed, free = enough(needed_bytes), format_size(free_bytes)
     return f"{what} may need {needed} of disk, and {free} are free"

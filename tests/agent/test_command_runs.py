@@ -131,6 +131,34 @@ def test_prune_undo_and_purge_by_the_agent_are_those_of_the_command(folder: Path
         assert run("undo", again["run"], *by_agent(folder)).returncode == 1
 
 
+def figures(folder: Path, *more: str) -> tuple[int, int]:
+    """Return how many items thresholds demand, and how many `prune` could take, by `status`."""
+    (home,) = run_json("status", *more, *by_agent(folder))["homes"]
+    return home["would_prune"]["items"], home["could_prune"]["items"]
+
+
+def test_status_shows_at_once_what_a_run_or_an_undo_has_changed(folder: Path) -> None:
+    home = old_sessions(folder / "home", 60)
+    marks = "prune: {interval: 1h, thresholds: {transcripts: {high: 180KiB, low: 140KiB}}}\n"
+    alone = ("--home", home, "--state-dir", folder / "hand", "--no-agent")
+    with agent_of(folder, {"home": home}, marks):
+        could = len(run_json("prune", *by_agent(folder))["plan"]["actions"])
+        demanded = len(run_json("prune", "--pressure", *by_agent(folder))["plan"]["actions"])
+        assert 0 < demanded < could
+        wait_until(lambda: figures(folder) == (demanded, could), "the agent has its first figures")
+        run_json("prune", "--yes", *by_agent(folder))
+        assert figures(folder) == (0, 0)
+        assert run("undo", "--last", *by_agent(folder)).returncode == 0
+        assert figures(folder) == (0, 0)  # held, because an undo gave it back
+
+        dump = home / "sessions/request_dump_20250101_000000_bbbbbb_20250101_080000_000000.json"
+        dump.write_text("{}")
+        os.utime(dump, (1.7e9, 1.7e9))
+        assert figures(folder, "--fresh") == (0, 1)
+        assert run_json("prune", "--yes", *alone)["done"] == 1
+        wait_until(lambda: figures(folder) == (0, 0), "scans see what a run without the agent did")
+
+
 def test_errors_and_exit_statuses_are_those_of_the_command(folder: Path) -> None:
     home = small_home(folder / "home")
     with agent_of(folder, {"home": home}):

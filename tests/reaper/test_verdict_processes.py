@@ -227,7 +227,7 @@ def test_an_agent_that_cannot_see_everybody_calls_nobody_dead(open_folder: Path)
     give_to(NOBODY, open_folder)
     row = sessions_seen_by(as_user(NOBODY), home, open_folder)[leaked]
     assert row["verdict"] == "unknown"
-    assert ("blindness", "cannot be seen: permissions") in [
+    assert ("blindness", "cannot be seen: open files of other users' processes") in [
         (each["kind"], each["detail"]) for each in row["evidence"]
     ]
     cannot = checked_by(as_user(NOBODY), home, open_folder)["cannot"]
@@ -277,7 +277,9 @@ def test_while_routing_cannot_be_read_nobody_is_dead(tmp_path: Path) -> None:
         blind = watch.scans().by("hermes_exporter_blind", "reason")
         assert blind["routing",] == 1
         assert watch.ever[leaked] == {"unknown"}
-        assert ("blindness", "cannot be seen: routing") in watch.evidence(leaked)
+        assert ("blindness", "cannot be seen: which chats lead to a session") in watch.evidence(
+            leaked
+        )
         (home / "sessions" / "sessions.json").write_text("{}")
         watch.wait_for("dead", leaked)
 

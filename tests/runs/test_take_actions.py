@@ -10,7 +10,16 @@ import pytest
 
 from exporter.errors import DatabaseError, HomeError
 from exporter.runs.journal import RunJournal, running_on
-from exporter.runs.models import Action, ActionState, RecordedAction, RunKind, RunOutcome, Settled
+from exporter.runs.models import (
+    Action,
+    ActionFailure,
+    ActionState,
+    RecordedAction,
+    RunKind,
+    RunOutcome,
+    Settled,
+    skip,
+)
 from exporter.runs.take_actions import AbortedError, RunRecord, Work, take_all
 from exporter.snapshot import Trouble
 from exporter.writing.target import Target
@@ -104,6 +113,27 @@ def test_work_that_is_called_off_again_and_again_skips_the_rest(
     take_all(target, record, record.actions, Scripted(None, *[AbortedError("no")] * 2))
     assert states(journal, record) == [("done", "")] + [("skipped", "no")] * 3
     assert record.finish().outcome is RunOutcome.DONE, "nothing went wrong"
+
+
+@pytest.mark.parametrize(
+    ("kind", "why", "outcome"),
+    [
+        (RunKind.PRUNE, "it has changed since it was planned", RunOutcome.DONE),
+        (RunKind.PRUNE, ActionFailure("cannot move it: Permission denied"), RunOutcome.PARTIAL),
+        (RunKind.UNDO, "there is a newer one in its place", RunOutcome.PARTIAL),
+    ],
+)
+def test_what_failed_makes_a_run_partial_and_so_does_what_an_undo_leaves(
+    journal: RunJournal, kind: RunKind, why: str, outcome: RunOutcome
+) -> None:
+    record = RunRecord(journal)
+    record.begin(kind, [RecordedAction(Action("any", each, "", {})) for each in TARGETS])
+    first, *others = record.actions
+    record.settle([Settled.of(first, ""), *skip(others, why)])
+    finished = record.finish()
+    assert finished.outcome is outcome
+    assert type(finished.skipped[0].why) is str, "it can be sent"
+    assert journal.find(record.run).outcome is outcome
 
 
 def test_after_an_error_it_is_found_out_what_happened(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shlex
 import subprocess
 import tempfile
@@ -15,16 +17,20 @@ import pytest
 from tests.real.agent import agent
 from tests.real.command import run
 from tests.real.waiting import wait_until
+from tests.support.home_scans import sql
 from tests.support.old_sessions import old_sessions
 
 
 @contextmanager
-def small_home(size: str) -> Iterator[Path]:
+def small_home(size: str, sessions: int = 30, *, leaked: int = 0) -> Iterator[Path]:
     """A home with old sessions, dumps and a log, on a small filesystem of its own."""
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", folder], check=True)
         try:
-            home = old_sessions(Path(folder) / "home", 30)
+            home = old_sessions(Path(folder) / "home", sessions)
+            if leaked:
+                end = "UPDATE sessions SET ended_at = NULL, end_reason = NULL WHERE id < "
+                sql(home, f"{end}'20260101_{leaked:06}'; PRAGMA wal_checkpoint(TRUNCATE);")
             for number in range(20):
                 name = f"request_dump_20260101_{number:06}_aaaaaa_20260101_080000_000000.json"
                 (home / "sessions" / name).write_text("{}")
@@ -75,9 +81,60 @@ def test_where_no_log_is_large_enough_it_says_where_to_look(home: Path, tmp_path
     full = run("prune", "--policy", "request_dumps", "--yes", *options)
     assert full.returncode == 1
     said = full.stdout + full.stderr
-    assert f"Free 2.0 MiB there first; `du -xah {home.parent} | sort -h | tail` shows" in said
+    assert f"Free 2.5 MiB there first; `du -xah {home.parent} | sort -h | tail` shows" in said
     purged = run("purge", "--yes", *options)
     assert (purged.returncode, purged.stdout) == (0, "The trash is empty.\n")
+
+
+@pytest.mark.parametrize("command", ["reap", "prune"])
+def test_what_it_says_to_free_is_enough_for_all_that_was_planned(
+    command: str, tmp_path: Path
+) -> None:
+    """Sessions need room for their rows in the trash and for the WAL, not for the journal alone."""
+    options = ["--state-dir", str(tmp_path / "state")]
+    with small_home("64m", 2000, leaked=200) as home:
+        (home / "logs" / "agent.log").unlink()
+        filler = home.parent / "filler"
+        fill(filler)
+        full = run(command, "--yes", "--home", home, *options)
+        assert full.returncode == 1, full
+        said = re.search(r"Free ([\d.]+) MiB there first", full.stdout + full.stderr)
+        assert said is not None, full
+        os.truncate(filler, filler.stat().st_size - int(float(said[1]) * (1 << 20)))
+        done = run(command, "--yes", "--home", home, "--json", *options)
+        assert done.returncode == 0, done
+        result = json.loads(done.stdout)
+        assert (result["outcome"], result["skipped"]) == ("done", [])
+        assert result["done"] == len(result["plan"]["actions"]) >= 200
+
+
+def test_a_run_says_that_sessions_are_left_for_want_of_room(tmp_path: Path) -> None:
+    options = ["--state-dir", str(tmp_path / "state")]
+    with small_home("64m", 2000) as home:
+        filler = home.parent / "filler"
+        fill(filler)
+        os.truncate(filler, filler.stat().st_size - (5 << 19))
+        done = run("prune", "--yes", "--home", home, *options)
+        assert "sessions are left for now: deleting these sessions may need" in done.stdout
+        (noted,) = json.loads(run("history", "--json", "--home", home, *options).stdout)
+        assert noted["actions"] < 2000
+
+
+def test_a_plan_that_cannot_be_saved_says_so_and_how_to_do_it_all_the_same(home: Path) -> None:
+    """The state directory is on the full disk too: a hash that no command knows helps no one."""
+    where = ["--home", str(home), "--state-dir", str(home.parent / "state")]
+    shown = run("prune", "--policy", "request_dumps", *where)
+    assert shown.returncode == 0, shown
+    assert "--plan" not in shown.stdout
+    assert f"This plan could not be saved: {home.parent}/state: No space left on device." in (
+        shown.stdout
+    )
+    assert shlex.split(shown.stdout.splitlines()[-1])[1:] == [
+        *("prune", "--policy", "request_dumps"),
+        *(*where, "--yes"),
+    ]
+    told = run("prune", "--policy", "request_dumps", "--json", *where)
+    assert "the plan could not be saved" in told.stderr
 
 
 def test_an_agent_that_enforces_a_home_has_kept_space_before_its_disk_is_full(

@@ -9,7 +9,7 @@ from exporter.cli.connect import act
 from exporter.cli.interrupt import interruptible
 from exporter.config.prune import POLICY_NAMES
 from exporter.config.units import DURATION
-from exporter.errors import PartlyDoneError, UsageError
+from exporter.errors import UsageError
 from exporter.runs.models import Filter
 
 SUMMARY = "free disk space by the policies; without --yes only show the plan"
@@ -110,7 +110,8 @@ def run(args: Namespace) -> int:
         result = act(options, lambda service: service.prune(command, progress, interrupts.acting))
     output.print_errors(*result.notes)
     if args.json:
-        output.print_errors(*filter(None, [result.in_the_way]))
+        unsaved = f"the plan could not be saved: {result.not_saved}" if result.not_saved else ""
+        output.print_errors(*filter(None, [result.in_the_way, unsaved]))
         output.show_json(result.json())
     else:
         from exporter.cli.render import prune_plan as report
@@ -126,16 +127,10 @@ def run(args: Namespace) -> int:
                 again=again,
                 go_on=go_on,
                 in_the_way=result.in_the_way,
+                not_saved=result.not_saved,
                 list_all=args.all,
             )
         )
     if result.is_interrupted:
         return interrupts.exit_status
-    if result.unread:
-        unread = ", ".join(result.unread)
-        raise PartlyDoneError(
-            f"not done for {unread}: cannot be read; `hermes-exporter check` tells why"
-        )
-    if result.could_not_see:
-        return 3
-    return arguments.exit_status(result.json()["outcome"], did_nothing=result.did_nothing)
+    return arguments.run_exit_status(result)

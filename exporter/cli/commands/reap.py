@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 from exporter.cli import arguments, output
 from exporter.cli.connect import act
 from exporter.cli.interrupt import interruptible
-from exporter.errors import PartlyDoneError, UsageError
+from exporter.errors import UsageError
 from exporter.text import join_words
 
 SUMMARY = "end the dead sessions; without --yes only show the plan"
@@ -68,7 +68,8 @@ def run(args: Namespace) -> int:
         result = act(options, lambda service: service.reap(command, interrupts.acting))
     output.print_errors(*result.notes)
     if args.json:
-        output.print_errors(*filter(None, [result.in_the_way]))
+        unsaved = f"the plan could not be saved: {result.not_saved}" if result.not_saved else ""
+        output.print_errors(*filter(None, [result.in_the_way, unsaved]))
         output.show_json(result.json())
     else:
         from exporter.cli.render import plan
@@ -80,6 +81,7 @@ def run(args: Namespace) -> int:
             chosen=join_words(args.sources) if args.sources else "",
             homes=len(result.plans),
             in_the_way=result.in_the_way,
+            not_saved=result.not_saved,
             plans=[(each.label, each.actions) for each in result.plans],
             now=result.created_at,
             list_all=args.all,
@@ -87,11 +89,4 @@ def run(args: Namespace) -> int:
         output.show(shown)
     if result.is_interrupted:
         return interrupts.exit_status
-    if result.unread:
-        unread = ", ".join(result.unread)
-        raise PartlyDoneError(
-            f"not done for {unread}: cannot be read; `hermes-exporter check` tells why"
-        )
-    if result.could_not_see:
-        return 3
-    return arguments.exit_status(result.json()["outcome"], did_nothing=result.did_nothing)
+    return arguments.run_exit_status(result)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from exporter.cli import arguments, output
 from exporter.cli.connect import act
 from exporter.cli.interrupt import interruptible
-from exporter.errors import UsageError
+from exporter.errors import PartlyDoneError, UsageError
 
 SUMMARY = "undo a run: restore what it took"
 DESCRIPTION = """\
@@ -67,9 +67,12 @@ def run(args: Namespace) -> int:
         )
     else:
         again = arguments.repeat_options(args)
-        output.show(history.undo_result(undone, planned, again, report.held_seconds))
+        output.show(history.undo_result(report, planned, again))
     if undone.outcome is RunOutcome.INTERRUPTED:
         return interrupts.exit_status
-    if not undone.skipped:
-        return 0
-    return 3 if undone.done else 1
+    if report.unread:
+        raise PartlyDoneError(
+            f"not known whether the run acted on {', '.join(report.unread)} too: the history there "
+            "cannot be read; `hermes-exporter check` tells why"
+        )
+    return arguments.exit_status(undone.outcome.value)

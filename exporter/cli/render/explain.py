@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from exporter.cli.render.blocks import VERDICT_TONES, Block, Cell, Column, Line, Table, Tone
 from exporter.text import counted, format_age
-from exporter.web.pages.explanation import MEANING, rule_sentence, what_would_change
+from exporter.web.pages.explanation import meaning, rule_sentence, what_would_change
 
 _TWO: Final = (Column(), Column(least=30))
 
@@ -22,7 +22,7 @@ def blocks(found: Mapping[str, Any], now: float) -> Iterator[Block]:
             Cell(verdict, VERDICT_TONES.get(verdict, Tone.PLAIN)),
         )
     )
-    yield Line((Cell(MEANING[verdict]),))
+    yield Line((Cell(meaning(found)),))
     yield Line(
         (
             Cell(

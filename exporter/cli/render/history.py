@@ -7,9 +7,10 @@ from typing import Any
 
 from msgspec import to_builtins
 
+from exporter.agent.run_history import UndoReport
 from exporter.cli.render.blocks import Block, Cell, Column, Line, Table, Tone, target_column
 from exporter.cli.render.left_alone import left_alone, stopped
-from exporter.runs.models import TRIMMED, Outcome, Run, RunOutcome
+from exporter.runs.models import TRIMMED, Run, RunOutcome
 from exporter.text import counted, format_age, format_count, format_size
 
 _COLUMNS = (
@@ -123,8 +124,9 @@ def _briefly(runs: Sequence[tuple[str, Run]], now: float) -> str:
     return f"{run.id} ({run.label} {who}, begun {format_age(max(0, now - begun))} ago)"
 
 
-def undo_result(result: Outcome, planned: int, again: str, held_seconds: float) -> Iterator[Block]:
+def undo_result(report: UndoReport, planned: int, again: str) -> Iterator[Block]:
     """Yield what an undo restored of the planned items, and what it could not."""
+    result = report.outcome
     yield from left_alone(to_builtins(result.skipped), "not given back")
     if result.outcome is RunOutcome.INTERRUPTED:
         done, of = format_count(len(result.done)), counted(planned, "item")
@@ -139,5 +141,14 @@ def undo_result(result: Outcome, planned: int, again: str, held_seconds: float) 
     restored = counted(len(result.done), "item")
     yield Line((Cell(f"{restored} of run {result.run} given back.", tone),))
     if result.done:
-        held = f"Held for {format_age(held_seconds)} (prune.keep.undone): no run takes it again"
-        yield Line((Cell(f"{held} unless --include-undone says so.", Tone.FAINT),))
+        yield Line((Cell(_held(report), Tone.FAINT),))
+
+
+def _held(report: UndoReport) -> str:
+    """Return for how long no run does the same again."""
+    held = format_age(report.held_seconds)
+    if report.is_of_reap:
+        said = f"For {held} no reap ends them again, and no prune takes them"
+    else:
+        said = f"For {held} (prune.keep.undone) no run takes it again"
+    return f"{said}, unless --include-undone says so."

@@ -33,6 +33,7 @@ def blocks(
     chosen: str = "",
     homes: int = 1,
     in_the_way: str = "",
+    not_saved: str = "",
     plans: Sequence[tuple[str, Sequence[ReapAction]]] = (),
     now: float = 0.0,
     list_all: bool = False,
@@ -40,7 +41,8 @@ def blocks(
     """Yield lines and tables for the value that `reap --json` prints.
 
     - `again`: the options to repeat in the next command
-    - `go_on`: the command that continues where this one was stopped
+    - `go_on`: this command again, to continue where it was stopped
+    - `not_saved`: why the plan could not be saved
     - `chosen`: the filters of the plan
     - `homes`: the number of homes that were scanned
     - `in_the_way`: why nothing is planned although there may be something to do
@@ -53,10 +55,7 @@ def blocks(
         yield from _table(plan["actions"], list_all=list_all)
         total = counted(len(plan["actions"]), "session")
         yield Line((Cell(f"{total} would be ended. Nothing was changed.", Tone.STRONG),))
-        yield Line((Cell("To do exactly this:", Tone.FAINT),))
-        yield Line(
-            (Cell(f"hermes-exporter reap --plan {plan['hash']} --yes{again}"),), 1, whole=True
-        )
+        yield from how_to_execute("reap", plan["hash"], again, not_saved, go_on)
     elif not homes:
         yield NO_HOME
     else:
@@ -124,6 +123,20 @@ def _idle_and_why(reason: str) -> tuple[str, str]:
     """Return the two parts of `idle for 3d; no process has the database open`."""
     idle, _, why = reason.partition("; ")
     return (idle.removeprefix(_IDLE_FOR), why) if idle.startswith(_IDLE_FOR) else ("", reason)
+
+
+def how_to_execute(
+    command: str, plan_hash: str, again: str, not_saved: str, repeat: str
+) -> Iterator[Block]:
+    """Yield the command that executes the plan; if it is not saved, one that plans again."""
+    if not not_saved:
+        yield Line((Cell("To do exactly this:", Tone.FAINT),))
+        said = f"hermes-exporter {command} --plan {plan_hash} --yes{again}"
+    else:
+        yield Line((Cell(f"This plan could not be saved: {not_saved}.", Tone.WARN),))
+        yield Line((Cell("To make it again and do it at once:", Tone.FAINT),))
+        said = f"{repeat} --yes"
+    yield Line((Cell(said),), 1, whole=True)
 
 
 def unknown_outcome(result: Mapping[str, Any], again: str) -> Iterator[Block]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -10,11 +11,12 @@ from typing import Any
 from exporter.cli.render.blocks import Block, Cell, Column, Line, Table, Tone, target_column
 from exporter.cli.render.kept import kept_in_words
 from exporter.cli.render.left_alone import left_alone, stopped
-from exporter.cli.render.plan import stopped_run, unknown_outcome
+from exporter.cli.render.plan import how_to_execute, stopped_run, unknown_outcome
 from exporter.config.prune import POLICY_NAMES, Prune
 from exporter.pruner.models import Act, PruneAction, PrunePlan
+from exporter.pruner.unreachable import why_unreachable
 from exporter.runs.models import Frees, NotYet
-from exporter.text import counted, format_age, format_count, format_size
+from exporter.text import counted, format_age, format_count, format_size, join_words
 
 _OUTCOMES = {"done": Tone.GOOD, "partial": Tone.WARN, "failed": Tone.BAD}
 _LISTED = 20
@@ -41,13 +43,15 @@ def blocks(
     again: str = "",
     go_on: str = "",
     in_the_way: str = "",
+    not_saved: str = "",
     list_all: bool = False,
 ) -> Iterator[Block]:
     """Yield lines and tables for the value that `prune --json` prints, and its plans.
 
     - `freed`: the bytes of a run by the time when they become free
     - `again`: the options to repeat in the next command
-    - `go_on`: the command that continues where this one was stopped
+    - `go_on`: this command again, to continue where it was stopped
+    - `not_saved`: why the plan could not be saved
     - `in_the_way`: why nothing is planned although there may be something to do
     """
     actions = result["plan"]["actions"]
@@ -60,9 +64,7 @@ def blocks(
         for each in plans:
             yield from _home(each.label, each.plan)
         yield Line((Cell("Nothing was changed.", Tone.STRONG),))
-        yield Line((Cell("To do exactly this:", Tone.FAINT),))
-        plan_hash = result["plan"]["hash"]
-        yield Line((Cell(f"hermes-exporter prune --plan {plan_hash} --yes{again}"),), 1, whole=True)
+        yield from how_to_execute("prune", result["plan"]["hash"], again, not_saved, go_on)
     elif not plans:
         yield Line((Cell("No home was looked at; `hermes-exporter check` tells why.", Tone.WARN),))
     else:
@@ -121,7 +123,22 @@ def _totals(actions: Sequence[Mapping[str, Any]], ages: Ages) -> Iterator[Block]
     )
     first = 0 if several else 1  # one home needs no column
     yield Table(columns[first:], tuple(row[first:] for row in rows))
+    if what := _sessions_and_files(actions):
+        yield Line((Cell(what, Tone.FAINT),))
     yield Line()
+
+
+def _sessions_and_files(actions: Sequence[Mapping[str, Any]]) -> str:
+    """Return which items are sessions and which are their transcripts; '' if none are."""
+    sessions = Counter(a["policy"] for a in actions if a.get("action") == Act.DELETE_SESSION)
+    files = Counter(a["policy"] for a in actions if a.get("action") == Act.DELETE_FILE)
+    told = [
+        f"{counted(sessions[policy], 'session')} and {counted(files[policy], 'transcript')}"
+        f" as {policy}"
+        for policy in POLICY_NAMES
+        if sessions[policy] and files[policy]
+    ]
+    return f"Of these, {join_words(told, 'and')}." if told else ""
 
 
 def _amounts(actions: Sequence[Mapping[str, Any]]) -> Iterator[Cell]:
@@ -254,8 +271,8 @@ def _home(label: str, plan: PrunePlan) -> Iterator[Block]:
 
 
 def _words(plan: PrunePlan) -> Iterator[tuple[str, Tone]]:
-    if plan.blocked:
-        yield f"blocked ({plan.blocked}): {plan.why}", Tone.BAD
+    if plan.blocked and plan.actions:  # without any, the last line says it
+        yield f"blocked: {plan.why or plan.blocked.replace('_', ' ')}", Tone.BAD
     for warning in plan.warnings:
         yield f"warning: {warning}", Tone.WARN
     if plan.protected:
@@ -271,7 +288,7 @@ def _words(plan: PrunePlan) -> Iterator[tuple[str, Tone]]:
         yield _eligible_later(coming, plan.created_at), Tone.PLAIN
     for each in plan.unreachable:
         above = f"{each.threshold}: {format_size(each.bytes)} above its low watermark"
-        yield f"{above} cannot be freed: {each.reason}", Tone.WARN
+        yield f"{above} cannot be freed: {why_unreachable(each.reason)}", Tone.WARN
 
 
 def _eligible_later(coming: NotYet, now: float) -> str:
@@ -301,6 +318,9 @@ def _executed(
     if result["skipped"]:
         said += f", {format_count(len(result['skipped']))} left alone"
     yield Line((Cell(f"{said}.", _OUTCOMES.get(result["outcome"], Tone.PLAIN)),))
+    for each in plans:
+        for warning in each.plan.warnings:
+            yield Line((Cell(f"{each.label}: {warning}.", Tone.WARN),))
     if result["run"] is not None:
         yield Line((Cell("To take it back, while its trash is kept:", Tone.FAINT),))
         yield Line((Cell(f"hermes-exporter undo {result['run']}{again}"),), 1, whole=True)
@@ -318,11 +338,17 @@ def _comes_free(freed: Mapping[Frees, int], plans: Sequence[HomePlanView]) -> It
         "`purge`",
         Frees.AFTER_UPKEEP: "by VACUUM or git gc",
     }
-    said = [f"{format_size(freed[each])} {how}" for each, how in when.items() if freed[each]]
-    if not freed[Frees.NOW]:
-        said.insert(0, "nothing came free now")
+    said = [f"{format_size(freed[each])} {how}" for each, how in when.items() if freed[each] > 0]
+    if freed[Frees.NOW] <= 0:
+        said.insert(0, f"nothing came free now{_grown(-freed[Frees.NOW])}")
     text = "; ".join(said)
     yield Line((Cell(f"{text[0].upper()}{text[1:]}."),))
+
+
+def _grown(size_bytes: int) -> str:
+    if not size_bytes:
+        return ""
+    return f": what `undo` needs takes {format_size(size_bytes)} more"
 
 
 def purged(

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from exporter.cli.render.blocks import VERDICT_TONES, Bar, Block, Cell, Column, Line, Table, Tone
+from exporter.cli.render.trouble import why_down
+from exporter.evidence.blind_spots import blind_in_words
 from exporter.text import (
     counted,
     format_age,
@@ -48,7 +50,7 @@ def _modes(of: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {mode}" for name, mode in of["mode"].items())
 
 
-def _acts(home: HomeJson) -> str:
+def _enforced(home: HomeJson) -> str:
     return ", ".join(name for name, mode in home["mode"].items() if mode == "enforce")
 
 
@@ -82,6 +84,7 @@ def _detail(home: HomeJson, mixed: bool) -> Iterator[Block]:
     if home.get("thresholds"):
         yield _fact("pressure", _pressure(home))
         yield _thresholds(home)
+        yield from _when_a_run_acts(home)
     would = _would(home)
     if would:
         yield _fact("would", Cell(would))
@@ -105,7 +108,9 @@ def _up(home: HomeJson) -> Cell:
 
 def _why_down(home: HomeJson) -> tuple[Cell, ...]:
     trouble = home.get("trouble", "none")
-    return () if home["up"] or trouble == "none" else (Cell(f"({trouble})", Tone.BAD),)
+    if home["up"] or trouble == "none":
+        return ()
+    return (Cell(f"({why_down(trouble, home.get('why_down') or '')})", Tone.BAD),)
 
 
 def _no_database(home: HomeJson) -> tuple[Cell, ...]:
@@ -160,7 +165,33 @@ def _thresholds(home: HomeJson) -> Table:
 
 def _pressure(home: HomeJson) -> Cell:
     crossed = ", ".join(_crossed(home))
-    return Cell(crossed, Tone.BAD) if crossed else Cell("none", Tone.GOOD)
+    if crossed:
+        return Cell(crossed, Tone.BAD)
+    over = ", ".join(row["name"] for row in home["thresholds"] if row.get("over_since"))
+    return Cell(f"none yet; over: {over}", Tone.WARN) if over else Cell("none", Tone.GOOD)
+
+
+def _when_a_run_acts(home: HomeJson) -> Iterator[Line]:
+    """Yield since when thresholds are over, and when a run of the agent acts on it."""
+    now = home.get("scanned_at")
+    told: dict[str, list[str]] = {}
+    for row in home["thresholds"]:
+        if row.get("over_since") is not None and now is not None:
+            since = "under pressure since" if row["pressure"] else "over its high mark since"
+            since = f"{since} {format_time(row['over_since'])}"
+            told.setdefault(f"{since}; {_acts(home, row, now)}", []).append(row["name"])
+    for said, names in told.items():
+        yield Line((Cell(f"{', '.join(names)}: {said}", Tone.WARN),), level=2)
+
+
+def _acts(home: HomeJson, row: Mapping[str, Any], now: float) -> str:
+    """Return when a run acts on a threshold that is over."""
+    if home["mode"]["prune"] != "enforce":
+        return "no run acts by itself (prune.mode is observe)"
+    if row["acts_at"] is not None and row["acts_at"] > now:
+        return f"a run acts from {format_time(row['acts_at'])} on"
+    nothing = row["pressure"] and not (home.get("would_prune") or {}).get("items")
+    return "there is nothing that a run may take" if nothing else "a run acts at the next check"
 
 
 def _crossed(home: HomeJson) -> list[str]:
@@ -248,7 +279,7 @@ def _overview(homes: list[HomeJson], mixed: bool) -> Table:
     rows = tuple(_overview_row(home) for home in homes)
     if mixed:
         columns += (Column("enforced"),)
-        rows = tuple((*row, Cell(_acts(home))) for row, home in zip(rows, homes, strict=True))
+        rows = tuple((*row, Cell(_enforced(home))) for row, home in zip(rows, homes, strict=True))
     return Table(columns, rows)
 
 
@@ -305,7 +336,7 @@ def _losses(home: HomeJson) -> Iterator[str]:
 
 
 def _blind(home: HomeJson) -> Cell:
-    return Cell(", ".join(home["blind"]), Tone.WARN)
+    return Cell(blind_in_words(home["blind"]), Tone.WARN)
 
 
 def _total(home: HomeJson) -> int:

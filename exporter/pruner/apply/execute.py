@@ -24,7 +24,7 @@ from exporter.hermes.schema import probe_schema
 from exporter.pruner.apply.delete_sessions import SessionDeleter, units_of
 from exporter.pruner.apply.emptied import finish_rows
 from exporter.pruner.apply.full_disk import remove_garbage_first
-from exporter.pruner.apply.idle_wal import empty_wal, wal_size_bytes
+from exporter.pruner.apply.idle_wal import empty_wal
 from exporter.pruner.apply.purge import PurgeRemover
 from exporter.pruner.apply.recovery import (
     BY_ACTION,
@@ -35,6 +35,7 @@ from exporter.pruner.apply.recovery import (
 )
 from exporter.pruner.apply.registry import removers_for, take
 from exporter.pruner.apply.remover import Remover
+from exporter.pruner.apply.space_taken import bytes_of_runs
 from exporter.pruner.beside import ProcessesAtPrune
 from exporter.pruner.decide.trash_wait import BESIDE, why_not_purged
 from exporter.pruner.models import Act, PruneAction, PrunePlan
@@ -42,6 +43,7 @@ from exporter.runs.folder import RunError, RunFolder
 from exporter.runs.journal import RunJournal, running_on
 from exporter.runs.models import (
     Action,
+    ActionFailure,
     ActionState,
     Frees,
     Outcome,
@@ -56,7 +58,7 @@ from exporter.runs.take_actions import Progress, RunRecord, take_all
 from exporter.runs.trash import RunTrash, trash_folder, trash_of
 from exporter.writing.index_upkeep import merge_index
 from exporter.writing.pacing import Pacer
-from exporter.writing.space import rows_trash_bytes, wal_bytes, why_no_room
+from exporter.writing.space import deletion_bytes, why_no_room
 from exporter.writing.target import Target, read_with_retry
 from exporter.writing.vacuum import free_bytes_in
 
@@ -87,6 +89,7 @@ def execute(
     if plan.blocked or not actions:
         return Outcome(None, RunOutcome.DONE, why=plan.why)
     recorded = [to_record(each) for each in actions]
+    before = bytes_of_runs(target)
     gone = remove_garbage_first(
         target.home, target.owner, recorded, lambda: running_on(target, "prune")
     )
@@ -98,7 +101,7 @@ def execute(
             pruning = _PruneRun(
                 target, runs, record, processes_at_prune=processes_at_prune, purging=emergency
             )
-            return pruning.execute(
+            outcome = pruning.execute(
                 recorded,
                 gone=gone,
                 run=run,
@@ -110,6 +113,15 @@ def execute(
         if record is None or not record.run:
             raise
         return unknown(record, error)
+    return _with_space_taken(outcome, target, before)
+
+
+def _with_space_taken(outcome: Outcome, target: Target, before: int) -> Outcome:
+    """Take what the run itself takes on disk from what came free, when the journal is closed."""
+    gone = outcome.freed.get(Frees.NOW, 0)
+    net = gone + before - bytes_of_runs(target, outcome.run or "")
+    freed = {**outcome.freed, Frees.NOW: max(0, net)}
+    return structs.replace(outcome, freed=freed, grown_bytes=max(0, -net))
 
 
 def chosen(actions: Sequence[PruneAction], only: Collection[str] | None) -> list[PruneAction]:
@@ -146,11 +158,15 @@ class _PruneRun:
         self._runs = runs
         self._record = record
         self._beside = processes_at_prune
-        self._removers: dict[Act, Remover] = removers_for(target, runs.folder)
-        if not purging:
-            self._removers[Act.PURGE_TRASH] = PurgeRemover(
-                runs.folder, lambda run: why_not_purged(target, runs, run)
-            )
+        self._purger = (
+            PurgeRemover(runs.folder)
+            if purging
+            else PurgeRemover(runs.folder, lambda run: why_not_purged(target, runs, run))
+        )
+        self._removers: dict[Act, Remover] = {
+            **removers_for(target, runs.folder),
+            Act.PURGE_TRASH: self._purger,
+        }
         self._pacer = Pacer(target)
         self._keeps_rows = False
         """Sessions are emptied, and their rows stay for the processes that may need them."""
@@ -165,7 +181,6 @@ class _PruneRun:
         record.actions = noted = self._runs.actions(record.run)
         record.settle([Settled(number, ActionState.DONE) for number in taken])
         began = self._target.monotonic()
-        wal_before = wal_size_bytes(self._target)
         deleter: SessionDeleter | None = None
         try:
             needs_trash = any(each.action.frees is not Frees.NOW for each in actions)
@@ -191,7 +206,7 @@ class _PruneRun:
         empty_wal(self._target)
         return structs.replace(
             outcome,
-            freed=self._freed(max(0, wal_before - wal_size_bytes(self._target))),
+            freed=self._freed(),
             kept_bytes=deleter.kept_bytes if deleter is not None else 0,
             rows_kept=deleted if self._keeps_rows else 0,
             longest_hold_seconds=self._pacer.longest_hold_seconds,
@@ -249,7 +264,7 @@ class _PruneRun:
             record.settle(skip(actions, record.why))
             return
         if why := _why_no_room(self._target, actions):
-            record.settle(skip(actions, why))
+            record.settle(skip(actions, ActionFailure(why)))
             return
         take_all(self._target, record, actions, deleter)
 
@@ -277,12 +292,13 @@ class _PruneRun:
         with suppress(DatabaseError):
             merge_index(self._pacer, max(_MERGE_SHARE * took_seconds, _LEAST_MERGE_SECONDS))
 
-    def _freed(self, of_wal: int) -> dict[Frees, int]:
-        """Bytes of what was done by when they come free; `of_wal` is what a killed Hermes left."""
+    def _freed(self) -> dict[Frees, int]:
+        """Bytes of what was done by when they come free."""
         freed = dict.fromkeys(Frees, 0)
-        freed[Frees.NOW] += of_wal
+        freed[Frees.NOW] += self._purger.freed_bytes
         for each in self._record.actions:
-            if self._record.is_done(each):
+            # Of a purge the rows may stay that a process may need: what it freed was measured.
+            if self._record.is_done(each) and each.action.kind != Act.PURGE_TRASH:
                 freed[each.action.frees] += each.action.bytes
         return freed
 
@@ -290,7 +306,7 @@ class _PruneRun:
 def _why_no_room(target: Target, sessions: Sequence[RecordedAction]) -> str:
     """Return why sessions cannot be deleted now; what frees space needs none and goes on."""
     payload = sum(each.action.bytes for each in sessions)
-    needed = rows_trash_bytes(len(sessions), payload) + wal_bytes(payload)
+    needed = deletion_bytes(len(sessions), payload)
     return why_no_room(needed, free_bytes_in(target.home), "its rows in the trash and the WAL")
 
 
@@ -349,6 +365,7 @@ def purge(run: str | None, target: Target, *, by_hand: bool = True) -> Outcome:
 
     Raise RunBusyError if another run is in progress, RunError if there is no such trash.
     """
+    before = bytes_of_runs(target)
     with running_on(target, "purge") as runs:
         unsettled = recover(target, runs, BY_ACTION).left
         found = PurgeRemover(runs.folder).runs_with_trash()
@@ -375,4 +392,4 @@ def purge(run: str | None, target: Target, *, by_hand: bool = True) -> Outcome:
         outcome = pruning.execute([to_record(each) for each in actions], by_hand=by_hand)
         for name in unsettled.keys() & set(outcome.done):
             abandon(runs, name, "its trash was purged before it was known what it had done")
-        return outcome
+    return _with_space_taken(outcome, target, before)

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from exporter.evidence.statx import is_mount_root
 from exporter.pruner.expected import ExpectedOnDisk, as_keys
+from exporter.runs.models import ActionFailure
 
 DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -112,11 +113,11 @@ def sync_folders(*folders: int) -> None:
             pass  # some filesystems cannot; the rename is atomic even so
 
 
-def move_error(error: OSError) -> str:
+def move_error(error: OSError) -> ActionFailure:
     """Return a failed system call as a reason."""
     if error.errno == errno.EXDEV:
-        return "the trash is on another filesystem"
-    return f"cannot move it: {error.strerror}"
+        return ActionFailure("the trash is on another filesystem")
+    return ActionFailure(f"cannot move it: {error.strerror}")
 
 
 def _enter(above: int, part: bytes, *, create: bool) -> int:

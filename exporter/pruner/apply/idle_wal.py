@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 
 from exporter.errors import DatabaseError
@@ -22,11 +21,3 @@ def empty_wal(target: Target) -> None:
         return
     with suppress(DatabaseError), target.writing() as writer:
         writer.truncate_wal()
-
-
-def wal_size_bytes(target: Target) -> int:
-    """Return the allocated size of the WAL; 0 if there is none."""
-    try:
-        return os.lstat(f"{target.database}-wal").st_blocks * 512
-    except OSError:
-        return 0

@@ -8,12 +8,12 @@ undone. Rows of sessions that a process may still have in memory stay; the rest 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from exporter.pruner.apply.home_folder import exists_in, sync_folders
 from exporter.runs.folder import RunFolder
-from exporter.runs.models import RecordedAction
+from exporter.runs.models import ActionFailure, RecordedAction
 from exporter.runs.remove_tree import measure_tree, remove_tree
 from exporter.runs.trash import RunTrash, holds_rows, is_run_id, trash_folder, trash_of
 
@@ -27,6 +27,8 @@ class PurgeRemover:
         self._folder = folder
         self._why_not = why_not
         """Returns why the trash of a run must be kept; '' if it may be deleted."""
+        self.freed_bytes = 0
+        """What it has freed on disk."""
 
     def take(self, action: RecordedAction, trash: RunTrash | None) -> str:
         del trash
@@ -39,10 +41,10 @@ class PurgeRemover:
             if above is None:
                 return ""
             _mark_for_removal(above, run)
-            problems = _remove_marked(above)
-            problems += remove_tree(above, run.encode()).problems  # if it could not be renamed
+            problems = self._remove_marked(above)
+            problems += self._remove(above, run)  # if it could not be renamed
             sync_folders(above)
-        return f"not all of it could be deleted: {problems[0]}" if problems else ""
+        return _not_deleted(problems)
 
     def _remove_all_but_rows(self, run: str, why: str) -> str:
         """Empty what can wait for no process: the rows suffice to give a session its past back."""
@@ -53,9 +55,9 @@ class PurgeRemover:
                 return why
             problems: list[str] = []
             for name in others:
-                problems += remove_tree(trash.descriptor, os.fsencode(name)).problems
+                problems += self._remove(trash.descriptor, name)
             sync_folders(trash.descriptor)
-        return f"not all of it could be deleted: {problems[0]}" if problems else ""
+        return _not_deleted(problems)
 
     def was_taken(self, action: RecordedAction, trash: RunTrash | None) -> bool:
         """Finish what a killed purge had begun; True if the trash is gone."""
@@ -63,7 +65,7 @@ class PurgeRemover:
         with trash_folder(self._folder) as above:
             if above is None:
                 return True
-            _remove_marked(above)
+            self._remove_marked(above)
             return not exists_in(above, action.action.target.encode())
 
     def restore(self, action: RecordedAction, trash: RunTrash) -> str:
@@ -81,6 +83,20 @@ class PurgeRemover:
                 if is_run_id(name)
             }
 
+    def _remove_marked(self, above: int) -> list[str]:
+        """Delete what this purge, or a killed one, has renamed; return the problems."""
+        marked = [name for name in os.listdir(above) if name.startswith(_MARKED)]
+        return [problem for name in marked for problem in self._remove(above, name)]
+
+    def _remove(self, above: int, name: str) -> list[str]:
+        removed = remove_tree(above, os.fsencode(name))
+        self.freed_bytes += removed.freed_bytes
+        return removed.problems
+
+
+def _not_deleted(problems: Sequence[str]) -> str:
+    return ActionFailure(f"not all of it could be deleted: {problems[0]}") if problems else ""
+
 
 def _mark_for_removal(above: int, run: str) -> None:
     try:
@@ -88,12 +104,3 @@ def _mark_for_removal(above: int, run: str) -> None:
         sync_folders(above)
     except OSError:
         pass  # it is gone, or there is no space even for a longer name
-
-
-def _remove_marked(above: int) -> list[str]:
-    """Delete what this purge, or a killed one, has renamed; return the problems."""
-    problems: list[str] = []
-    for name in os.listdir(above):
-        if name.startswith(_MARKED):
-            problems += remove_tree(above, name.encode()).problems
-    return problems

@@ -10,7 +10,7 @@ from exporter.pruner.apply.repositories import RepositoryRemover
 from exporter.pruner.apply.store_projects import ProjectRemover
 from exporter.pruner.models import Act
 from exporter.runs.folder import RunFolder
-from exporter.runs.models import RecordedAction
+from exporter.runs.models import ActionFailure, RecordedAction
 from exporter.runs.trash import RunTrash
 from exporter.writing.target import Target
 
@@ -34,4 +34,4 @@ def take(remover: Remover, action: RecordedAction, trash: RunTrash | None) -> st
     try:
         return remover.take(action, trash)
     except HomeError as error:
-        return str(error)
+        return ActionFailure(error)

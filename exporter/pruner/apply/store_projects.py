@@ -47,12 +47,12 @@ from exporter.pruner.apply.home_folder import (
 )
 from exporter.pruner.apply.rename import put_back, rename_no_replace
 from exporter.pruner.expected import ExpectedProject
-from exporter.runs.models import RecordedAction
+from exporter.runs.models import ActionFailure, RecordedAction
 from exporter.runs.remove_tree import remove_tree
 from exporter.runs.trash import RunTrash, name_in_trash
 
 RECORD: Final = "about.json"
-_BUNDLE: Final = "snapshots.bundle"
+BUNDLE: Final = "snapshots.bundle"
 _SCRATCH: Final = "scratch"
 _PART: Final = b".part"
 _ABOUT_BYTES: Final = 4096
@@ -119,8 +119,10 @@ class ProjectRemover:
                 remove_tree(trash.descriptor, name_in_trash(action))
                 raise
             self._move_files(action, trash)
-        except (SkipError, HomeError) as reason:
+        except SkipError as reason:
             return str(reason)
+        except HomeError as error:
+            return ActionFailure(error)
         except OSError as error:
             return move_error(error)
         return ""
@@ -164,11 +166,13 @@ class ProjectRemover:
                 self._restore_ref_time(about)
             self._put_files_back(project, trash, kept)
             with _folder(trash.descriptor, kept) as folder:
-                remove_tree(folder, _BUNDLE.encode())
+                remove_tree(folder, BUNDLE.encode())
         except FileExistsError:
             return "Hermes has written it anew; the old one stays in the trash"
-        except (SkipError, HomeError) as reason:
+        except SkipError as reason:
             return str(reason)
+        except HomeError as error:
+            return ActionFailure(error)
         except OSError as error:
             return move_error(error)
         return ""
@@ -262,12 +266,12 @@ class ProjectRemover:
         sync_folders(trash.descriptor)
 
     def _bundle(self, project: str, tip: str, folder: int, place: str) -> None:
-        bundle, scratch = os.path.join(place, _BUNDLE), os.path.join(place, _SCRATCH)
+        bundle, scratch = os.path.join(place, BUNDLE), os.path.join(place, _SCRATCH)
         git_store.write_bundle(self._store, project, bundle)
         os.mkdir(_SCRATCH, 0o700, dir_fd=folder)
         git_store.verify_bundle(bundle, scratch, tip)
         remove_tree(folder, _SCRATCH.encode())
-        descriptor = os.open(_BUNDLE, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        descriptor = os.open(BUNDLE, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
         try:
             os.fsync(descriptor)
         finally:
@@ -329,7 +333,7 @@ class ProjectRemover:
 
         A gc of Hermes may delete objects before the ref exists, so check once more afterwards.
         """
-        bundle = os.path.join(place, _BUNDLE)
+        bundle = os.path.join(place, BUNDLE)
         if not git_store.is_complete(self._store, tip):
             git_store.take_bundle(self._store, bundle)
         if git_store.read_tip(self._store, project) is None:

@@ -28,7 +28,7 @@ from exporter.pruner.expected import as_keys
 from exporter.pruner.models import Act, PruneAction, PrunePlan, State
 from exporter.runs.models import Action, Filter, NotYet, Plan, ProtectedCount
 from exporter.text import format_age
-from exporter.writing.space import rows_trash_bytes, wal_bytes, why_no_room
+from exporter.writing.space import deletion_bytes, journal_bytes, rows_trash_bytes, why_no_room
 
 NO_SPACE: Final = "no_space"
 """As a value of `hermes_prune_blocked{reason}`: there is no room for copies in the trash."""
@@ -96,13 +96,14 @@ def plan_prune(
             for warning in (
                 *_policy_warnings(chosen),
                 *more_than_a_day(chosen, inventory, settings.caps),
-                *([no_room] if no_room else ()),
+                *([no_room] if no_room and actions else ()),
                 *_refusals(findings),
             )
         )
         if by_hand
         else (),
         capped=found.capped,
+        needed_bytes=_needed_bytes([*found.chosen, *left]),
         rows_trash_bytes=_rows_trash_bytes(found.chosen),
         not_yet=tuple(_not_yet(findings)),
     )
@@ -226,22 +227,36 @@ def _with_room(
     fitting: list[ItemGroup] = []
     left: list[ItemGroup] = []
     count = payload = bundles = 0
-    no_room = ""
     for group in groups:
         sessions, bundle = group.items[: group.sessions], _bundle_bytes(group)
         more = payload + sum(item.bytes for item in sessions)
         needed = bundles + (1 + _CHECKED_BUNDLES) * bundle
         if count or sessions:
-            needed += rows_trash_bytes(count + len(sessions), more) + wal_bytes(more)
-        what = "sessions" if sessions else "projects of the checkpoint store"
-        why = why_no_room(needed, free, f"deleting these {what}")
-        if (sessions or bundle) and why:
-            no_room = no_room or f"{what} are left for now: {why}"
+            needed += deletion_bytes(count + len(sessions), more)
+        if (sessions or bundle) and needed > free:
             left.append(group)
             continue
         fitting.append(group)
         count, payload, bundles = count + len(sessions), more, bundles + bundle
-    return fitting, left, no_room
+    return fitting, left, _why_left(left, _needed_bytes(groups), free)
+
+
+def _needed_bytes(groups: Sequence[ItemGroup]) -> int:
+    """Return how much room it takes to take all of these."""
+    items = sum(len(group.items) for group in groups)
+    sessions = [item for group in groups for item in group.items[: group.sessions]]
+    bundles = (1 + _CHECKED_BUNDLES) * sum(map(_bundle_bytes, groups))
+    rows = deletion_bytes(len(sessions), sum(item.bytes for item in sessions)) if sessions else 0
+    return journal_bytes(items) + bundles + rows
+
+
+def _why_left(left: Sequence[ItemGroup], needed: int, free: int) -> str:
+    """Return how much room it takes to leave none of these; '' if none is left."""
+    if not left:
+        return ""
+    any_sessions = any(group.sessions for group in left)
+    what = "sessions" if any_sessions else "projects of the checkpoint store"
+    return f"{what} are left for now: {why_no_room(needed, free, f'deleting these {what}')}"
 
 
 def _bundle_bytes(group: ItemGroup) -> int:

@@ -13,6 +13,7 @@ from typing import Final
 from msgspec import Struct
 
 from exporter.config.prune import Prune
+from exporter.evidence.blind_spots import blind_in_words
 from exporter.evidence.models import Liveness
 from exporter.pruner.decide.inventory import Inventory, InventorySession, ParentLink, Safeguards
 from exporter.pruner.decide.lineage import Lineages
@@ -98,7 +99,7 @@ def _blindness(guards: Safeguards) -> tuple[str, str]:
     facts = guards.facts
     reasons = (*guards.unreadable, *facts.blind)
     if reasons:
-        return reasons[0], f"what protects sessions cannot be read: {', '.join(reasons)}"
+        return reasons[0], f"what protects sessions cannot be seen: {blind_in_words(reasons)}"
     if facts.lock_probe is LockAnswer.HELD_UNSEEN:
         return "pid_namespace", "a process that cannot be seen holds a lock on the database"
     if facts.clock_stepped:

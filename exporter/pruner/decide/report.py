@@ -122,6 +122,8 @@ def threshold_reports(pressure: Pressure) -> list[ThresholdReport]:
             high=level.high,
             low=level.low,
             pressure=level.pressing,
+            over_since=level.over_since,
+            acts_at=level.acts_at,
         )
         for level in pressure.levels
     ]

@@ -56,6 +56,10 @@ class Level(Struct, frozen=True):
     """A run may be planned for it now."""
     held: str = ""
     """Why no run is due in spite of pressure: `cooldown` or `no_help`."""
+    over_since: float | None = None
+    """Since when it is above the high watermark, or was and has not been at the low one since."""
+    acts_at: float | None = None
+    """When a run by itself may begin, if that is later: after `for`, a cool-down, or a day."""
 
     @property
     def excess(self) -> float:
@@ -160,6 +164,8 @@ def assess(
                 pressing=known.pressing,
                 due=known.pressing and reading is not None and not held,
                 held=held if known.pressing else "",
+                over_since=known.pressing_since if known.pressing else known.above_since,
+                acts_at=_acts_at(known, limits, memory, settings, held),
             )
         )
     disk = readings.get(ThresholdName.DISK_USED)
@@ -209,6 +215,20 @@ def _advance(
     if not known.pressing and not too_early:
         known = structs.replace(known, pressing=True, pressing_since=now)
     return structs.replace(known, above_since=since)
+
+
+def _acts_at(
+    known: ThresholdMemory, limits: Threshold, memory: PruneMemory, settings: Prune, held: str
+) -> float | None:
+    """Return until when no run begins by itself for a threshold that is over; None: none waits."""
+    if not known.pressing:
+        since = known.above_since
+        return None if since is None else since + (limits.for_seconds or 0.0)
+    if held == "cooldown" and memory.last_run_at is not None:
+        return memory.last_run_at + settings.cooldown_seconds
+    if held and known.attempted_at is not None:
+        return known.attempted_at + _NO_HELP_SECONDS
+    return None
 
 
 def _no_help(known: ThresholdMemory, now: float) -> str:

@@ -14,6 +14,7 @@ MEANING: Final = {
     "exempt": "Sessions of its source are never reaped.",
     "unknown": "Not enough is known to call it dead, so it is left alone.",
 }
+_GIVEN_BACK: Final = "It is not running, but an undo gave it back, so it stays open for a while."
 _RULES: Final = {
     "no_sign_of_life": "there is no sign of life",
     "not_held": "nothing will return to it",
@@ -24,13 +25,24 @@ _RULES: Final = {
 }
 _CHANGE: Final = {
     "source": "naming its source under reaper.sources",
-    "not_held": "the end of what holds it (what an undo opened: of `prune.keep.undone`)",
+    "not_held": "the end of what holds it",
     "no_sign_of_life": "time without activity, or the end of the process that names it",
     "all_visible": "what `hermes-exporter check` says to grant",
     "idle_long_enough": "the end of that process, or so much more time without a message",
     "confirmed": "another scan",
 }
 _NEVER: Final = "nothing, for sessions of this source are never reaped"
+
+
+def meaning(found: Mapping[str, Any]) -> str:
+    """Return what the verdict means for the session that `explain --json` prints."""
+    return _GIVEN_BACK if _is_held_by_undo(found) else MEANING[found["verdict"]]
+
+
+def _is_held_by_undo(found: Mapping[str, Any]) -> bool:
+    """True if it is held, and for no other reason than that an undo gave it back."""
+    holds = {each["kind"] for each in found["evidence"] if each["says"] == "held"}
+    return found["verdict"] == "held" and holds == {"restored"}
 
 
 def rule_sentence(rule: Mapping[str, Any]) -> str:
@@ -45,5 +57,7 @@ def what_would_change(found: Mapping[str, Any]) -> str:
         return "a message, a process that could run it, or a chat that leads to it"
     if "source" in missing and found["source"] not in REAPABLE_SOURCES:
         return _NEVER
+    if _is_held_by_undo(found):
+        return "the end of that time, or `reap --include-undone`"
     others = [name for name in missing if name != "confirmed"]
     return "; ".join(_CHANGE.get(name, name) for name in others or missing)

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlencode
 
 from exporter.runs.models import TRIMMED
 from exporter.web.pages.environment import page
-from exporter.web.pages.explanation import MEANING, rule_sentence, what_would_change
+from exporter.web.pages.explanation import meaning, rule_sentence, what_would_change
 from exporter.web.response import Response
 
 _FILTERS: Final = ("verdict", "source", "home")
@@ -81,7 +81,7 @@ def session_page(found: Mapping[str, Any]) -> Response:
     return page(
         "session.html",
         session=found,
-        meaning=MEANING[found["verdict"]],
+        meaning=meaning(found),
         rules=[(rule["holds"], rule_sentence(rule)) for rule in found["rules"]],
         change=what_would_change(found),
     )

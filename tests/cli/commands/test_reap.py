@@ -46,6 +46,33 @@ def targets(result: dict[str, Any]) -> list[str]:
     return sorted(action["target"] for action in result["plan"]["actions"])
 
 
+def test_what_an_undo_opened_says_so_and_until_when(where: list[str | Path]) -> None:
+    assert run("reap", "--yes", *where).returncode == 0
+    undone = run("undo", "--last", *where)
+    assert undone.stdout.splitlines()[-1] == (
+        "For 30d no reap ends them again, and no prune takes them, unless --include-undone says so."
+    )
+    shown = run("explain", LEAKED[0], *where).stdout
+    assert "an undo gave it back, so it stays open for a while" in shown
+    until = time.strftime("%Y-%m-%d", time.localtime(time.time() + 30 * 86400))
+    assert f"an undo gave it back; it is kept open until {until}" in shown
+    assert "handoff" not in shown
+    assert "What would change it: the end of that time, or `reap --include-undone`." in shown
+
+
+def test_homes_that_cannot_be_read_are_a_failure_and_beside_others_partly_one(
+    where: list[str | Path], tmp_path: Path
+) -> None:
+    garbage = tmp_path / "garbage"
+    garbage.mkdir(mode=0o700)
+    (garbage / "state.db").write_bytes(b"nothing that SQLite wrote " * 4000)
+    for command in ("reap", "prune"):
+        alone = run(command, "--yes", "--home", garbage, "--state-dir", tmp_path / "state")
+        assert (alone.returncode, "cannot be read" in alone.stderr) == (1, True), alone
+        both = run(command, "--yes", "--home", garbage, *where)
+        assert (both.returncode, "cannot be read" in both.stderr) == (3, True), both
+
+
 def test_without_yes_nothing_happens_and_the_keys_are_those_that_scripts_rely_on(
     home: Path, where: list[str | Path]
 ) -> None:
@@ -140,8 +167,13 @@ def test_without_proc_everything_is_unknown_and_nothing_is_written(
         return json.loads(done.stdout)
 
     assert {row["verdict"] for row in say("sessions")} == {"unknown"}
-    assert say("reap", "--yes", told="4 open sessions could not be judged (blind: ")["done"] == 0
-    none = say("reap", "--source", "cron", told="1 open session could not be judged (blind: ")
+    assert (
+        say("reap", "--yes", told="4 open sessions could not be judged (cannot be seen: ")["done"]
+        == 0
+    )
+    none = say(
+        "reap", "--source", "cron", told="1 open session could not be judged (cannot be seen: "
+    )
     assert none["plan"]["actions"] == []
     (found,) = say("check")["homes"]
     assert "mount /proc" in [each["grant"] for each in found["cannot"]]
@@ -171,7 +203,7 @@ def test_on_a_terminal_less_pipe_it_reads_like_a_report(where: list[str | Path])
     assert "Nothing to do" in run("reap", *where).stdout
     undone = run("undo", "--last", *where).stdout
     assert "4 items" in undone
-    assert "Held for 30d (prune.keep.undone)" in undone
+    assert "For 30d no reap ends them again" in undone
     assert run_json("reap", *where)["plan"]["actions"] == []
     shown = run_json("reap", "--include-undone", *where)["plan"]
     assert len(shown["actions"]) == 4

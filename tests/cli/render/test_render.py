@@ -26,13 +26,19 @@ from exporter.cli.render import (
     status,
 )
 from exporter.cli.render.blocks import Bar, Block, Cell, Column, Line, Table
+from exporter.cli.render.trouble import why_down
 from exporter.config.prune import Prune, Trash, Upkeep
+from exporter.evidence.blind_spots import blind_in_words
+from exporter.evidence.models import Blindness
 from exporter.pruner.models import Act, PruneAction, PrunePlan
+from exporter.pruner.unreachable import why_unreachable
 from exporter.runs.models import Frees
-from exporter.text import escape_control
+from exporter.snapshot import Trouble
+from exporter.text import escape_control, format_time
 from tests.real.hermes import REPOSITORY
 
 ROOT = REPOSITORY
+SELECTION = ROOT / "exporter/pruner/decide/selection.py"
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 HOSTILE = "a\x1b[2J\x1b]0;owned\x07\r\nb\u202e\x9b31m"
 
@@ -152,7 +158,7 @@ def test_status_shows_each_home_on_one_screen() -> None:
 default /root/.hermes up
   sessions  412 open, 9,588 ended; of the ended 3,564 empty, 3,166 trivial
   verdicts  3 live, 12 held, 390 dead, 0 exempt, 7 unknown
-  blind     permissions, pid_namespace
+  blind     open files of other users' processes; processes outside this PID namespace
   disk      1.3 GiB
     state_db     960.0 MiB  ##############
     transcripts  420.0 MiB  ######
@@ -164,7 +170,7 @@ default /root/.hermes up
     empty_sessions        3,564  ################  high 1,000, low 100
   would     reap 390 sessions; prune 4,102 items, 1.0 GiB, for the thresholds
 
-bob /home/bob/.hermes DOWN (corrupt)
+bob /home/bob/.hermes DOWN (its database is damaged)
   sessions  ? open, ? ended; of the ended ? empty, ? trivial
   verdicts  ? live, ? held, ? dead, ? exempt, ? unknown
   disk      ?
@@ -222,6 +228,43 @@ def test_status_says_what_sessions_without_a_verdict_wait_for(
     assert said in " ".join(text.split())
 
 
+@pytest.mark.parametrize(
+    ("mode", "acts_at", "said"),
+    [
+        ("observe", None, "no run acts by itself (prune.mode is observe)"),
+        ("enforce", 1e9 + 120, f"a run acts from {format_time(1e9 + 120)} on"),
+        ("enforce", 1e9 - 120, "a run acts at the next check"),
+    ],
+)
+def test_status_says_since_when_a_threshold_is_over_and_when_a_run_acts(
+    mode: str, acts_at: float | None, said: str
+) -> None:
+    row = {"name": "disk_used", "value": 0.93, "high": 0.9, "low": 0.85, "pressure": False}
+    over = row | {"over_since": 1e9 - 180, "acts_at": acts_at}
+    modes = {"reaper": "observe", "prune": mode}
+    home = HOME | {"scanned_at": 1e9, "mode": modes, "thresholds": [over]}
+    text = plain_text.render(status.blocks({"homes": [home], "agent": AGENT | {"mode": modes}}))
+    assert "pressure  none yet; over: disk_used" in text
+    since = f"over its high mark since {format_time(1e9 - 180)}"
+    assert f"disk_used: {since}; {said}" in text
+
+
+def test_status_says_what_is_in_the_place_of_a_home_that_is_down() -> None:
+    why = "/home/bob/.hermes: it is a symlink, which is not followed; it leads to /data/bob"
+    down = DOWN | {"trouble": "home_gone", "why_down": why}
+    text = plain_text.render(status.blocks({"homes": [down], "agent": AGENT}))
+    assert f"DOWN ({why})" in text
+
+
+def test_no_reason_is_shown_as_a_key() -> None:
+    for trouble in Trouble:
+        assert why_down(trouble.value, "") != trouble.value or trouble is Trouble.NONE
+    for blind in (*Blindness, "network_fs", "unknown_fs", "leases", "routing", "run_journal"):
+        assert "_" not in blind_in_words([str(blind)]).replace("active_sessions", "")
+    for reason in re.findall(r'yield "(\w+)"', SELECTION.read_text()):
+        assert " " in why_unreachable(reason)
+
+
 def test_status_of_many_homes_is_a_line_each_with_what_needs_attention_below() -> None:
     homes = [HOME, DOWN, HOME | {"home": "c", "blind": [], "thresholds": []}, DOWN]
     text = plain_text.render(status.blocks({"homes": homes, "agent": AGENT}))
@@ -232,10 +275,10 @@ default  up      412     3    12   390       0        7  9,588  3,564  1.3 GiB
 bob      DOWN      ?     ?     ?     ?       ?        ?      ?      ?        ?
 c        up      412     3    12   390       0        7  9,588  3,564  1.3 GiB
 bob      DOWN      ?     ?     ?     ?       ?        ?      ?      ?        ?
-default is blind to permissions, pid_namespace
+default is blind to open files of other users' processes; processes outside this PID namespace
 default is over disk_used, empty_sessions
-bob is DOWN (corrupt)
-bob is DOWN (corrupt)
+bob is DOWN (its database is damaged)
+bob is DOWN (its database is damaged)
 hermes-exporter 0.1.0: reaper observe, prune observe
 """
     )

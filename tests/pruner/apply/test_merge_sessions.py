@@ -273,6 +273,17 @@ def test_old_messages_come_first_in_a_new_database_where_hermes_went_on(
         assert hermes.ask("broken") == []
 
 
+def test_a_title_that_was_given_since_then_stays(every: Case) -> None:
+    with every.process() as hermes:
+        hermes.ask("remember", session=CHAT)
+        run = every.prune()
+        hermes.ask("go_on", session=CHAT, text="and now?")
+        hermes.ask("set_title", session=CHAT, title="A better name")
+        assert every.undo(run) == []
+        assert hermes.ask("show", session=CHAT)["title"] == "A better name"
+        assert hermes.ask("conversation", session=CHAT) == [*every.before, *_turn("and now?")]
+
+
 def test_a_title_that_another_session_has_by_now_is_changed_a_little(newest: Case) -> None:
     run = newest.prune()
     with newest.process() as hermes:

@@ -232,6 +232,8 @@ def told(seed: int) -> dict[str, Any]:
     del in_report["could_items"], in_report["could_bytes"]
     for policy in in_report["policies"]:
         del policy["items"]
+    for threshold in in_report["thresholds"]:
+        del threshold["over_since"], threshold["acts_at"]
     all_of_it = {
         **{name: _shown(each) for name, each in made.items()},
         "relief": relief_of(made["by_hand_under_pressure"].actions, pressure),
@@ -258,7 +260,7 @@ def _shown(made: PrunePlan) -> dict[str, Any]:
         # Earlier versions worked `lowers` out from the rest, and had these for reaps alone.
         del action["lowers"], action["evidence"], action["proof"], action["since"]
         action["action"] = action.pop("kind")
-    del found["deferred"]
+    del found["deferred"], found["needed_bytes"]
     return found
 
 
