@@ -63,8 +63,8 @@ def one_run(rows: Sequence[Mapping[str, Any]], now: float) -> Iterator[Block]:
         yield Table(_COLUMNS, (_row(row, now),))
         if row["why"]:
             yield Line((Cell(f"It was stopped: {row['why']}", Tone.WARN),))
-        if row["trimmed"]:
-            said = f"{counted(row['trimmed'], 'item')} no longer listed: {TRIMMED}."
+        if trimmed := row.get("trimmed", 0):
+            said = f"{counted(trimmed, 'item')} no longer listed: {TRIMMED}."
             yield Line((Cell(said, Tone.FAINT),))
         yield Line()
         yield _items(row["items"])
