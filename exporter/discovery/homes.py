@@ -350,6 +350,8 @@ def _with_problem(home: Home, why: str, unreadable: bool) -> Home:
 
 
 def _fix(candidate: HomeCandidate, path: str, why: str) -> str:
+    if why.startswith("it is a symlink"):
+        return "put the real folder there, or name the place that it leads to: --home PATH"
     if " is a symlink" in why:
         return "put the real file or folder there, or watch the home that it leads to"
     if candidate.origin is Origin.NAMED:

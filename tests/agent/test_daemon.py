@@ -101,6 +101,7 @@ def test_the_api_says_what_the_commands_say_but_no_paths_or_pids(
     shown = json.loads(running.get("/api/v1/status")[1])
     told = run_json("status", *options)
     assert told["homes"][0].pop("path") == str(home.path)
+    assert told["homes"][0].pop("why_down") == ""
     assert [told["homes"][0].pop(key) for key in ("deleted_wal_pids", "lockless_pids")] == [[], []]
     for status in (shown, told):  # the agent needs longer for a verdict than a command
         verdicts = {"live", "held", "dead", "exempt", "unknown"}
