@@ -54,7 +54,6 @@ prune:
     state_db_payload: {high: 30KB, low: 10KB}
     empty_sessions: {high: 4, low: 1}
 """
-_OF_RUNS = ("hermes_reaper_", "hermes_prune_")
 _FILLER = "and so on " * 20
 
 
@@ -339,11 +338,11 @@ class _Agent:
             name, _, value = line.rpartition(" ")
             if not line.startswith("#") and ("_total{" in name or name.endswith("_total")):
                 shown[name] = float(value)
+        # One that is no longer shown has not fallen: a source may get a label value of its own.
         fallen = [
-            f"{name}: {known} → {shown.get(name, 'nothing')}"
+            f"{name}: {known} → {shown[name]}"
             for name, known in self._counters.items()
-            # What runs did is always shown; the label values of usage may be given up.
-            if shown.get(name, 0.0 if name.startswith(_OF_RUNS) else known) < known
+            if shown.get(name, known) < known
         ]
         self._counters |= shown
         return fallen
