@@ -38,6 +38,8 @@ _SHARE: Final = 0.25
 """Of the budget. On a busy machine we lose the processor while holding the lock: that is the rest.
 """
 _SETTLED_AT_ONCE: Final = 5_000
+_TOO_LONG_IN_A_ROW: Final = 6
+"""A run is given up after this many transactions in a row that took too long."""
 
 
 class Change(Protocol):
@@ -80,6 +82,7 @@ class _EndWork(Work):
 
     def __init__(self, target: Target, change: Change) -> None:
         self.longest_hold_seconds = 0.0
+        self._too_long_in_a_row = 0
         self._target = target
         self._change = change
         self._size = BatchSize(  # in sessions
@@ -122,6 +125,7 @@ class _EndWork(Work):
                 if settled and transaction.work_seconds > most_seconds:
                     break
                 settled.append(Settled.of(action, change.take(writer, action)))
+        self._too_long_in_a_row = 0
         self.longest_hold_seconds = max(self.longest_hold_seconds, writer.held_seconds)
         # With the commit, which grows with the rows.
         self._size.record(len(settled), writer.held_seconds - transaction.checked_seconds)
@@ -140,9 +144,11 @@ class _EndWork(Work):
     def can_go_on(self, error: HomeError) -> bool:
         """A transaction that lasted too long was rolled back; the machine may be slow just now."""
         too_long = isinstance(error, WriteError) and error.why is WriteTrouble.TOO_LONG
-        if not too_long or self._size.is_least:
+        self._too_long_in_a_row += 1
+        if not too_long or self._too_long_in_a_row >= _TOO_LONG_IN_A_ROW:
             return False
         self._size.use_least()
+        self._target.sleep(self._target.pause_seconds)  # other processes have their turn first
         return True
 
 

@@ -435,20 +435,24 @@ def test_beside_a_holder_that_lost_a_lock_nothing_is_written(
 # Slow machines
 
 
-class SlowOnce:
-    """A clock that jumps by a second when it is asked for the third time."""
+class SlowAtFirst:
+    """A clock that goes on by a second each time it is asked, until it has been asked so often."""
 
-    def __init__(self) -> None:
-        self._asked = 0
+    def __init__(self, often: int) -> None:
+        self._often = often
+        self._late = 0
 
     def __call__(self) -> float:
-        self._asked += 1
-        return time.monotonic() + (self._asked > 3)
+        self._late = min(self._late + 1, self._often)
+        return time.monotonic() + self._late
 
 
-def test_a_transaction_that_took_too_long_is_made_again_with_less_in_it(newest: Leaky) -> None:
+@pytest.mark.parametrize("often", [4, 12])
+def test_a_transaction_that_took_too_long_is_made_again_with_less_in_it(
+    newest: Leaky, often: int
+) -> None:
     plan, place = planned(newest.path)
-    outcome = execute(plan, replace(place, monotonic=SlowOnce()), end_reason=REASON)
+    outcome = execute(plan, replace(place, monotonic=SlowAtFirst(often)), end_reason=REASON)
     assert (outcome.outcome, sorted(outcome.done)) == (RunOutcome.DONE, sorted(LEAKED))
 
 
