@@ -300,6 +300,11 @@ class Model:
                 continue
             is_ours = row.end_reason == OUR_REASON and row.ended_at is not None
             session.reaped_true = (session.reaped_true or self.clock.true) if is_ours else None
+            noted = [a.at for a in seen.actions.values() if a.target == session.id and a.at]
+            if session.reaped_true is not None and noted:
+                # An older journal came with it, and has an older reap of the session as the last.
+                since = self.clock.wall - max(noted)
+                session.reaped_true = min(session.reaped_true, self.clock.true - since)
             session.due_scans, session.watched_since = 0, None
             back = max(0.0, session.active_wall - max(row.times))
             session.active_true -= back
