@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 from msgspec import structs
 
@@ -13,6 +14,7 @@ from exporter.agent.service import HostService
 from exporter.collectors.view import HostView
 from exporter.discovery.homes import RefusedHome
 from exporter.errors import ExporterError
+from exporter.web.queries import QueryError
 
 
 class UnwatchedError(ExporterError):
@@ -56,6 +58,28 @@ class MemoryService(HostService):
         self._mine = states_of(loop, view, uid, paths)
         self._view = view
         self._sees_all = uid == 0 and not paths
+
+    def explain(self, session_id: str) -> dict[str, Any]:
+        self._refuse_while_scanning()
+        return super().explain(session_id)
+
+    def history(self) -> tuple[list[dict[str, Any]], list[str]]:
+        self._refuse_while_scanning()
+        return super().history()
+
+    def show_run(self, run: str) -> tuple[list[dict[str, Any]], list[str]]:
+        self._refuse_while_scanning()
+        return super().show_run(run)
+
+    def _refuse_while_scanning(self) -> None:
+        """Raise QueryError if the worker of a home cannot answer: the command then reads it itself.
+
+        On a busy host a scan can last longer than the time between two scans. Without this the
+        answer would say that nothing was found, or that the home cannot be read.
+        """
+        for state in self._mine:
+            if self._loop.is_busy(state.home):
+                raise QueryError(f"{state.home.label} is still being scanned")
 
     def _states(self) -> list[HomeState]:
         return self._mine

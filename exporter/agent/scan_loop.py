@@ -371,6 +371,10 @@ class ScanLoop:
             cancellation=cancellation,
         )
 
+    def is_busy(self, home: Home) -> bool:
+        """True while the worker of this home has not answered a scan, and so can answer no call."""
+        return self._workers.is_busy(home)
+
     def prune_memory(self, home: Home) -> PruneMemory:
         """Return what the agent remembers of this home for the pruner."""
         return self._store.prune_memory(home.path)

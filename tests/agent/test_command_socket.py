@@ -20,7 +20,7 @@ from tests.real.agent import Agent, agent
 from tests.real.command import PROGRAM, run, run_json
 from tests.real.unprivileged import as_user
 from tests.real.waiting import wait_until
-from tests.support.running_agent import configuration, scanned_again
+from tests.support.running_agent import children, configuration, scanned_again
 from tests.support.small_homes import small_home
 
 pytestmark = pytest.mark.xdist_group("command_socket")
@@ -94,6 +94,25 @@ def test_the_answers_are_those_of_a_scan(at: str, folder: Path) -> None:
         for row in rows:
             del row["home"], row["evidence"]
     assert sorted(told, key=repr) == sorted(scanned, key=repr)
+
+
+def test_while_a_scan_of_a_home_lasts_the_command_reads_it_itself(
+    running: Agent, at: str, folder: Path
+) -> None:
+    """Nothing is said to be unreadable, or not there, because a worker is busy."""
+    [worker] = [each for each in children(running) if each.uids().real == OTHER_USER]
+    worker.suspend()
+    try:
+        for command, more in (("history", {}), ("explain", {"session": "20990101_000000_ffffff"})):
+            wait_until(
+                lambda: ask(at, asked(command, **more))["kind"] == "busy",  # noqa: B023
+                f"{command} is refused while a home is being scanned",
+            )
+        assert run_json("history", "--agent.socket", at, "--home", folder / "theirs") == []
+    finally:
+        worker.resume()
+    scanned_again(running, "theirs")
+    assert run_json("history", "--agent.socket", at) == []
 
 
 def test_an_error_is_that_of_the_command(running: Agent, at: str) -> None:
