@@ -9,7 +9,6 @@ a row: earlier changes are visible, later ones follow our commit.
 from __future__ import annotations
 
 import errno
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -21,7 +20,7 @@ from exporter.evidence.lock_table import LockReader, LockTable, locks_are_shown,
 from exporter.evidence.lost_locks import NO_LOCKS, missing_locks, own_locks
 from exporter.evidence.models import Holder, HomeEvidence, HomeFiles
 from exporter.evidence.process import PinnedProcess
-from exporter.evidence.procfs import is_gone
+from exporter.evidence.procfs import is_gone, own_pid
 
 _CHECKS: Final = 4
 _PAUSE_SECONDS: Final = 0.003
@@ -80,7 +79,6 @@ def compare_openers(
     files: HomeFiles,
     *,
     proc: str = "/proc",
-    own_pid: int | None = None,
     pause: Callable[[], None] = lambda: time.sleep(_PAUSE_SECONDS),
 ) -> OpenerCheck | None:
     """Compare the processes that have the database open now with the known ones.
@@ -91,7 +89,7 @@ def compare_openers(
     if table is None:
         return None
     owners = _owners(table, files)
-    own = os.getpid() if own_pid is None else own_pid
+    own = own_pid(proc)
     suspects = [pid for pid in known.pids if pid not in owners.both and pid != own]
     others = owners.any - {own}
     unknown = {

@@ -65,6 +65,14 @@ def list_pids(proc: str) -> list[str]:
     return [name for name in os.listdir(proc) if name.isdigit()]
 
 
+def own_pid(proc: str) -> int:
+    """Return the PID that this process has in this /proc; a container may have the host's /proc."""
+    try:
+        return int(os.readlink(f"{proc}/self"))
+    except (OSError, ValueError):
+        return os.getpid()
+
+
 def list_kernel_threads(proc: str) -> frozenset[str]:
     """Return the PIDs to skip: kthreadd's children, the kernel's threads and short helpers."""
     try:

@@ -149,3 +149,29 @@ def test_a_process_that_cannot_be_read_is_known_by_its_locks(tmp_path: Path) -> 
         assert look_as_nobody(tmp_path, known.pid) == OpenerCheck((), (new.pid,))
         known.do(f"touch({str(tmp_path / 'state.db')!r})")
         assert look_as_nobody(tmp_path, known.pid, new.pid) == OpenerCheck((known.pid,), ())
+
+
+_WRITE_HERE = """
+import sys
+from exporter.evidence.openers import KnownOpeners
+from exporter.pruner.apply.upkeep import is_open_elsewhere
+from exporter.writing.connection import writing
+
+path, owner, known = sys.argv[1], int(sys.argv[2]), KnownOpeners((int(sys.argv[3]),))
+with writing(path, owner=owner, openers=known) as writer, writer.transaction():
+    print(writer.new_openers(), is_open_elsewhere(path))
+"""
+
+
+def test_in_a_container_with_the_hosts_proc_a_writer_is_no_new_opener_of_its_own(
+    tmp_path: Path,
+) -> None:
+    """Otherwise no session could ever be ended there."""
+    database = tmp_path / "state.db"
+    with holding(tmp_path) as known:
+        command = ["unshare", "-p", "-f", "--kill-child", sys.executable, "-c", _WRITE_HERE]
+        arguments = [str(database), str(database.stat().st_uid), str(known.pid)]
+        found = subprocess.check_output([*command, *arguments], cwd=REPOSITORY, text=True)
+        assert found == "() True\n"
+    found = subprocess.check_output([*command, *arguments], cwd=REPOSITORY, text=True)
+    assert found == "() False\n"

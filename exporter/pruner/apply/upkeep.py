@@ -15,6 +15,7 @@ from typing import Final
 from exporter.errors import HomeError
 from exporter.evidence.models import HomeEvidence
 from exporter.evidence.openers import KnownOpeners
+from exporter.evidence.procfs import own_pid
 from exporter.hermes import checkpoint_store as git_store
 from exporter.hermes.database import database_path
 from exporter.hermes.git import refuse_unfit_repository
@@ -128,7 +129,7 @@ def collect_garbage(
 def is_open_elsewhere(path: str, proc: str = "/proc") -> bool:
     """True if another process that we may inspect has this file open."""
     wanted = os.path.realpath(path)
-    own = str(os.getpid())
+    own = str(own_pid(proc))
     try:
         pids = [name for name in os.listdir(proc) if name.isdecimal() and name != own]
     except OSError:
