@@ -9,15 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from exporter.pruner.apply.execute import purge
 from exporter.pruner.apply.files import FileRemover
 from exporter.pruner.apply.purge import PurgeRemover
 from exporter.pruner.apply.repositories import RepositoryRemover
 from exporter.pruner.models import Act
 from exporter.runs.folder import RunError, run_folder
-from exporter.runs.journal import running
-from exporter.runs.models import RecordedAction, RunKind
+from exporter.runs.journal import journal_of, running
+from exporter.runs.models import RecordedAction, RunKind, RunOutcome
 from exporter.runs.remove_tree import measure_tree, remove_tree
 from exporter.runs.trash import is_run_id, trash_of
+from exporter.writing.target import Target
 from tests.real.hermes import VERSIONS, python_for
 from tests.support.disk_homes import du, make_shadow_repo
 from tests.support.removers import RUN, action, picture, planned_file, planned_repo, take, trash
@@ -189,3 +191,38 @@ def test_what_is_mounted_in_the_trash_is_left_and_said(
     assert any("mounted" in problem for problem in problems)
     assert (full / "mounted/precious").read_text() == "x"
     assert os.listdir(full) == ["mounted"]
+
+
+def undoable(home: Path) -> dict[str, bool]:
+    with journal_of(str(home), os.geteuid()) as runs:
+        assert runs is not None
+        return {each.id: each.undoable_until is not None for each in runs.list_runs()}
+
+
+def test_a_purge_tells_of_its_own_run_alone_and_of_nothing_that_is_gone(
+    home: Path, tmp_path: Path, mounts: Callable[..., None]
+) -> None:
+    """What another purge could not delete stays there for ever, and does not count against it."""
+    target = Target(str(home), os.geteuid())
+    names = []
+    for name in ("stuck", "free"):
+        with running(str(home), target.owner, "prune") as runs:
+            run = runs.begin(RunKind.PRUNE, [], undoable_seconds=3600.0)
+            runs.finish(run, RunOutcome.DONE)
+            with trash_of(runs.folder, run, create=True) as opened:
+                assert opened is not None
+                (Path(opened.path) / f"000000-{name}").mkdir()
+        names.append(run)
+    (tmp_path / "other").mkdir()
+    stuck, free = names
+    place = home / ".hermes-exporter/backups/trash"
+    mounts("--bind", str(tmp_path / "other"), str(place / stuck / "000000-stuck"))
+    first, second = (purge(run, target) for run in names)
+    (place / f"purging-{stuck}").rename(place / stuck)  # for the unmounting
+    assert [each.why for each in first.skipped] == [
+        "not all of it could be deleted: 000000-stuck: it is mounted"
+    ]
+    assert second.outcome is RunOutcome.DONE
+    assert second.done == (free,)
+    assert not undoable(home)[stuck]
+    assert not undoable(home)[free]

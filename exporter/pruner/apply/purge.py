@@ -40,8 +40,9 @@ class PurgeRemover:
         with trash_folder(self._folder) as above:
             if above is None:
                 return ""
+            self._remove_marked(above)  # what a killed purge left is no problem of this run
             _mark_for_removal(above, run)
-            problems = self._remove_marked(above)
+            problems = self._remove(above, _MARKED + run)
             problems += self._remove(above, run)  # if it could not be renamed
             sync_folders(above)
         return _not_deleted(problems)
@@ -83,10 +84,11 @@ class PurgeRemover:
                 if is_run_id(name)
             }
 
-    def _remove_marked(self, above: int) -> list[str]:
-        """Delete what this purge, or a killed one, has renamed; return the problems."""
-        marked = [name for name in os.listdir(above) if name.startswith(_MARKED)]
-        return [problem for name in marked for problem in self._remove(above, name)]
+    def _remove_marked(self, above: int) -> None:
+        """Delete what killed purges have renamed."""
+        for name in os.listdir(above):
+            if name.startswith(_MARKED):
+                self._remove(above, name)
 
     def _remove(self, above: int, name: str) -> list[str]:
         removed = remove_tree(above, os.fsencode(name))

@@ -27,7 +27,7 @@ from exporter.reaper import change_ends
 from exporter.runs.journal import RunJournal
 from exporter.runs.models import ActionState, Frees, RecordedAction, Run, Settled
 from exporter.runs.recovery import KILLED, FindOut
-from exporter.runs.trash import RunTrash, trash_of
+from exporter.runs.trash import RunTrash, is_run_id, trash_of
 from exporter.writing.target import Target
 
 RESTORE_ACTION: Final = "give_back"
@@ -36,9 +36,12 @@ _SESSION: Final = Act.DELETE_SESSION.value
 
 
 def note_purged(runs: RunJournal, run: str) -> None:
-    """Note that what a run purged cannot be undone any more, unless rows of it had to stay."""
+    """Note that what a run purged cannot be undone any more, unless rows of it had to stay.
+
+    Also if not all of it could be deleted: what is left of it has no name any more.
+    """
     for each in runs.actions(run):
-        if each.action.kind == Act.PURGE_TRASH.value and each.state is ActionState.DONE:
+        if each.action.kind == Act.PURGE_TRASH.value and is_run_id(each.action.target):
             with trash_of(runs.folder, each.action.target) as left:
                 if left is None:
                     runs.set_not_undoable(each.action.target)
