@@ -16,9 +16,10 @@ from typing import Any, Final
 import apsw
 import msgspec
 
-from exporter.runs.folder import RunFolder
+from exporter.runs.folder import RunError, RunFolder
 from exporter.runs.journal_file import FILE, TRIMMED_SCHEMA, opened, prepare, transaction
 from exporter.runs.models import FINISH_ROW, UNREADABLE, ActionState, RunKind, RunOutcome
+from exporter.runs.trash import KEEP_ANEW_SECONDS, runs_in_trash
 
 DAMAGED: Final = f"{FILE}.damaged"
 _NEW: Final = f"{FILE}.new"
@@ -47,7 +48,7 @@ def salvage(folder: RunFolder, clock: Callable[[], float] = time.time) -> None:
     with opened(path) as connection:
         prepare(connection, path)
         with transaction(connection):
-            _fill(connection, os.path.join(folder.path, FILE), clock())
+            _fill(connection, os.path.join(folder.path, FILE), clock(), _trashed(folder))
     _unlink(folder, DAMAGED)
     place = folder.descriptor
     os.link(FILE, DAMAGED, src_dir_fd=place, dst_dir_fd=place, follow_symlinks=False)
@@ -57,6 +58,13 @@ def salvage(folder: RunFolder, clock: Callable[[], float] = time.time) -> None:
     os.fsync(place)
 
 
+def _trashed(folder: RunFolder) -> list[str]:
+    try:
+        return runs_in_trash(folder)
+    except RunError:
+        return []  # the trash cannot be opened: nothing can be restored from it
+
+
 def _unlink(folder: RunFolder, name: str) -> None:
     try:
         os.unlink(name, dir_fd=folder.descriptor)
@@ -64,7 +72,7 @@ def _unlink(folder: RunFolder, name: str) -> None:
         pass
 
 
-def _fill(connection: apsw.Connection, damaged: str, now: float) -> None:
+def _fill(connection: apsw.Connection, damaged: str, now: float, trashed: Sequence[str]) -> None:
     with closing(apsw.Connection(damaged, flags=apsw.SQLITE_OPEN_READONLY)) as source:
         runs = {row[0]: row for row in _rows(source, "SELECT * FROM runs ORDER BY id")}
         noted = {run for (run,) in _rows(source, "SELECT DISTINCT run FROM actions ORDER BY run")}
@@ -74,7 +82,7 @@ def _fill(connection: apsw.Connection, damaged: str, now: float) -> None:
             row = runs.get(run)
             actions = list(_actions(source, run, has_gaps=run in trimmed))
             if row is None or not _is_run(row):
-                row = _run_of(run, actions, now)
+                row = _run_of(run, actions, now, has_trash=run in trashed)
             if row is not None:
                 _insert(connection, "runs", _RUN, [row])
                 _insert(connection, "actions", _ACTION, actions)
@@ -133,8 +141,13 @@ def _unreadable(run: str, number: int, row: Sequence[Any] | None) -> Sequence[An
     return (run, number, UNREADABLE, "", target, "", 0, *empty, skipped, _WHY, None)
 
 
-def _run_of(run: object, actions: Sequence[Sequence[Any]], now: float) -> Sequence[Any] | None:
-    """Return a run of which only the actions are left; None if its kind is not known either."""
+def _run_of(
+    run: object, actions: Sequence[Sequence[Any]], now: float, *, has_trash: bool
+) -> Sequence[Any] | None:
+    """Return a run of which only the actions are left; None if its kind is not known either.
+
+    What it has in the trash can be restored, and is needed if Hermes goes on with a session of it.
+    """
     names = {row[2] for row in actions} - {UNREADABLE}
     if not isinstance(run, str) or not names:
         return None
@@ -144,7 +157,8 @@ def _run_of(run: object, actions: Sequence[Sequence[Any]], now: float) -> Sequen
     left_open = any(row[12] == ActionState.INTENDED.value for row in actions)
     outcome = None if left_open else RunOutcome.PARTIAL.value
     finished_at = None if left_open else now
-    return (run, kind.value, "", 0, now, finished_at, outcome, "its entry was damaged", None)
+    until = now + KEEP_ANEW_SECONDS if has_trash or kind is RunKind.REAP else None
+    return (run, kind.value, "", 0, now, finished_at, outcome, "its entry was damaged", until)
 
 
 def _is_run(row: Sequence[Any]) -> bool:

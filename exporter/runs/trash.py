@@ -20,6 +20,8 @@ from exporter.runs.models import RecordedAction
 
 PATH: Final = ("backups", "trash")
 """Below the folder of the run journal."""
+KEEP_ANEW_SECONDS: Final = 72 * 3600.0
+"""How long a run can be undone whose own keep time is not known any more."""
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _RUN: Final = re.compile(r"[0-9]{8}T[0-9]{6}-[0-9a-f]{4,16}")
 _ROWS: Final = re.compile(r"sessions-[0-9]{6}\.(rows|jsonl)\.gz")

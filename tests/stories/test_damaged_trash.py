@@ -490,3 +490,15 @@ def test_a_damaged_journal_keeps_what_can_be_read_and_blocks_nothing(
     run_json("prune", "--yes", *where)
     assert run_json("purge", "--yes", *where)["outcome"] == "done"
     assert contents(home)["sessions"]
+
+
+def test_a_run_whose_own_entry_is_damaged_can_still_be_undone(home: Path, tmp_path: Path) -> None:
+    """It also has to be known as undoable: only then Hermes's further use of a session heals it."""
+    taken = prune(home)
+    with apsw.Connection(str(home / ".hermes-exporter/journal.db")) as connection:
+        connection.execute("UPDATE runs SET kind = 'x'")
+    where: list[str | Path] = ["--home", home, "--state-dir", tmp_path / "state"]
+    run("purge", taken[:-1], "--yes", *where)  # any run replaces the journal by what is readable
+    assert [each.id for each in history(home) if each.undoable_until is not None] == [taken]
+    assert run_json("undo", "--last", *where)["run"] == taken
+    assert sessions(home) == NAMES

@@ -27,11 +27,16 @@ from exporter.reaper.watched_idleness import read_boot_time
 from exporter.runs.folder import run_folder
 from exporter.runs.journal import journal_of, running_on
 from exporter.runs.models import UNREADABLE, Action, RecordedAction
-from exporter.runs.trash import RunTrash, is_name_cut, runs_in_trash, trash_of
+from exporter.runs.trash import (
+    KEEP_ANEW_SECONDS,
+    RunTrash,
+    is_name_cut,
+    runs_in_trash,
+    trash_of,
+)
 from exporter.writing.target import Target
 
 _ENTRY: Final = re.compile(r"([0-9]{6})-(.+)", re.DOTALL)
-_KEEP_SECONDS: Final = 72 * 3600.0
 _REASON: Final = "its run is not in the journal any more"
 
 
@@ -52,7 +57,7 @@ def note_lost_runs(target: Target) -> None:
             with trash_of(runs.folder, run) as trash:
                 actions = [] if trash is None else _actions(trash, target)
             if any(each.action.kind != UNREADABLE for each in actions):
-                runs.note_lost(run, actions, _KEEP_SECONDS)
+                runs.note_lost(run, actions, KEEP_ANEW_SECONDS)
 
 
 def _actions(trash: RunTrash, target: Target) -> list[RecordedAction]:
