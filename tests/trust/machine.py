@@ -559,7 +559,11 @@ class Machine:
         for home in self.homes:
             for session_id, row in self.seen[home.path].rows.items():
                 was = before[home.path].rows.get(session_id)
-                if was is None or (row.ended_at is None and was.ended_at is not None):
+                if (
+                    was is None
+                    or (row.ended_at is None and was.ended_at is not None)
+                    or len(row.tokens) > len(was.tokens)  # it was emptied, and its row had stayed
+                ):
                     home.sessions[session_id].restored_true = self.clock.true
 
     def _purge(self, step: Step) -> None:
