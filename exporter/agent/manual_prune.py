@@ -127,9 +127,10 @@ class ManualPrune:
             kept.items for each in plans for kept in each.plan.protected if kept.rule == "restored"
         )
         if held:
+            them = "it" if held == 1 else "them"
             yield (
                 f"{counted(held, 'item')} {'is' if held == 1 else 'are'} kept because an undo gave "
-                "them back; `prune --include-undone` takes them too"
+                f"{them} back; `prune --include-undone` takes {them} too"
             )
 
     def could_not_see(self, plans: Sequence[PlannedHome], view: HostView) -> bool:

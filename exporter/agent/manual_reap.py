@@ -217,7 +217,8 @@ def _given_back(sources: Sequence[str], plans: Sequence[PlannedHome]) -> Iterato
         if row["verdict"] == Verdict.HELD and (not sources or row["source"] in sources)
     )
     if held:
+        them = "it" if held == 1 else "them"
         yield (
             f"{counted(held, 'session')} {'is' if held == 1 else 'are'} held because an undo "
-            "opened them again; `reap --include-undone` takes them too"
+            f"opened {them} again; `reap --include-undone` takes {them} too"
         )

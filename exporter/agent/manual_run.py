@@ -130,7 +130,8 @@ def plan(kind: ManualRun, loop: ScanLoop, view: HostView, saved: SavedPlan | Non
         saved.created_at if saved is not None else time.time(),
     )
     result.plans, result.unread, result.kind = plans, unread, kind.name
-    result.refused = [each.path for each in loop.census.refused if each.own]
+    shown = {home.path for home in view.homes}
+    result.refused = [e.path for e in loop.census.refused if e.own and e.path not in shown]
     if saved is not None:
         result.skip_missing(saved, items, {each.state.home.path for each in plans})
     result.notes += unknown_sources(kind.filter_by.sources, (e.state.snapshot for e in plans))

@@ -31,6 +31,7 @@ from exporter.runs.models import (
     outcome_of,
 )
 from exporter.runs.recovery import not_known
+from exporter.snapshot import Trouble
 from exporter.text import counted, escape_control, format_size
 from exporter.workers import protocol
 from exporter.workers.cancellation import Cancellation
@@ -139,7 +140,8 @@ def settle(loop: ScanLoop, states: Sequence[HomeState]) -> None:
         try:
             reply = loop.call(state.home, protocol.SETTLE, request)
         except (HomeError, WorkerError, TimeoutError) as error:
-            if not (isinstance(error, RefusedError) and error.busy):  # the command says so itself
+            told = isinstance(error, RefusedError) and error.busy  # the command says so itself
+            if not told and state.trouble is Trouble.NONE:  # else it is told that it cannot be read
                 log.warn("earlier runs not settled", home=state.home.label, why=str(error))
             continue
         for left in reply.left:

@@ -82,7 +82,12 @@ class HostService:
             for home in view.homes
             if home.sessions_left_out
         ]
-        incomplete += [f"{each.path} (refused)" for each in self._refused() if each.own]
+        shown = {home.path for home in view.homes}
+        incomplete += [
+            f"{each.path} (refused)"
+            for each in self._refused()
+            if each.own and each.path not in shown
+        ]
         return OpenSessions(rows, incomplete, notes, sum(home.up for home in view.homes))
 
     def explain(self, session_id: str) -> dict[str, Any]:

@@ -134,8 +134,8 @@ def capabilities(
         fix = _TROUBLES.get(home.trouble, "try again; the log of serve tells when it recovers")
         if " is a symlink" in home.detail:
             fix = "put the real file or folder there, or name the place that it leads to"
-        if home.trouble is Trouble.FOREIGN_OWNER:
-            fix = f"chown -R {shlex.quote(owner)} {shlex.quote(home.path)}"
+        if home.trouble is Trouble.FOREIGN_OWNER or "not to the home's owner" in home.detail:
+            fix = f"chown -R {shlex.quote(owner.removeprefix('uid '))} {shlex.quote(home.path)}"
         elif home.trouble is Trouble.PERMISSION and os.geteuid() == 0:
             fix = "look at its mount and at the security modules of this host: root may not read it"
         if home.trouble is Trouble.WORKER_DIED and "lacks CAP_" in home.detail:
@@ -167,7 +167,8 @@ def _denial(home: str, owner: str, part: DeniedPart) -> dict[str, str]:
     path = part.path(home)
     if part.levels_up:
         why = f"{owner} may not enter {path}"
-        return _entry("reach the home", why, f"chmod o+x {shlex.quote(path)}")
+        right = "u+rwx" if part.is_own else "o+x"
+        return _entry("reach the home", why, f"chmod {right} {shlex.quote(path)}")
     verb = "enter" if part.is_folder else "read"
     return _entry(
         f"read {part.name or 'the home'}",

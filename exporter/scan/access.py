@@ -35,6 +35,8 @@ class DeniedPart(Struct, frozen=True):
     """If it is a folder above the home: how far above."""
     is_folder: bool = True
     mode: Annotated[int, Meta(ge=0, le=0o7777)] = 0
+    is_own: bool = True
+    """False if it belongs to another user than the home."""
 
     def path(self, home: str) -> str:
         found = os.path.join(home, self.name) if self.name else home
@@ -61,8 +63,16 @@ def _closed_folder_above(home: str) -> DeniedPart | None:
     while folder != os.path.dirname(folder):
         folder, levels = os.path.dirname(folder), levels + 1
         if not os.access(folder, os.X_OK):
-            closed = DeniedPart(levels_up=levels)  # the outermost is the one to open first
+            # The outermost is the one to open first.
+            closed = DeniedPart(levels_up=levels, is_own=_is_own(folder))
     return closed
+
+
+def _is_own(folder: str) -> bool:
+    try:
+        return os.lstat(folder).st_uid == os.geteuid()
+    except OSError:
+        return False  # below a folder that is closed too
 
 
 def _denied_below(home: str) -> Iterator[DeniedPart]:

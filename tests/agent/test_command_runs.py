@@ -154,7 +154,8 @@ def test_status_shows_at_once_what_a_run_or_an_undo_has_changed(folder: Path) ->
         dump = home / "sessions/request_dump_20250101_000000_bbbbbb_20250101_080000_000000.json"
         dump.write_text("{}")
         os.utime(dump, (1.7e9, 1.7e9))
-        assert figures(folder, "--fresh") == (0, 1)
+        # The files that came back are above the mark, and the dump is all that may lower it.
+        assert figures(folder, "--fresh") == (1, 1)
         assert run_json("prune", "--yes", *alone)["done"] == 1
         wait_until(lambda: figures(folder) == (0, 0), "scans see what a run without the agent did")
 

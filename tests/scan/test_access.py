@@ -60,3 +60,35 @@ def test_check_names_the_root_cause_alone_and_the_command_that_mends_it(
     assert status.stderr.count("\n") == 1  # and no line of the log says the same again
     subprocess.run(shlex.split(command), check=True)
     assert run("check", *options).returncode == 0
+
+
+def test_a_profile_behind_a_closed_home_asks_for_the_same_command(home: Path) -> None:
+    profile = small_home(home / "profiles/work", 1)
+    for path in (home / "profiles", profile, *profile.rglob("*")):
+        os.chown(path, OWNER, OWNER)
+    options: list[str | Path] = ["--home", home, "--state-dir", "/nowhere/state"]
+    assert len(json.loads(run("check", *options, "--json").stdout)["homes"]) == 2
+    home.chmod(0)
+    report = json.loads(run("check", *options, "--json").stdout)
+    grants = [each["grant"] for seen in report["homes"] for each in seen["cannot"]]
+    assert grants == [f"chmod u+rwx {home}"] * 2
+    reaped = run("reap", "--yes", *options)
+    assert reaped.returncode == 1
+    assert reaped.stderr.count("\n") == 1  # and no line of the log says the same again
+    subprocess.run(shlex.split(grants[0]), check=True)
+    assert run("check", *options).returncode == 0
+
+
+def test_a_part_of_another_owner_is_told_once_with_the_command_that_mends_it(home: Path) -> None:
+    os.chown(home / "state.db", 0, 0)
+    options: list[str | Path] = ["--home", home, "--state-dir", "/nowhere/state"]
+    (seen,) = json.loads(run("check", *options, "--json").stdout)["homes"]
+    (cannot,) = seen["cannot"]
+    assert "state.db belongs to uid 0" in cannot["why"]
+    assert cannot["grant"] == f"chown -R {OWNER} {home}"
+    for command in ("reap", "prune", "sessions"):
+        said = run(command, *options).stderr
+        assert "cannot be read" in said
+        assert "refused" not in said  # it is the same home
+    subprocess.run(shlex.split(cannot["grant"]), check=True)
+    assert run("check", *options).returncode == 0

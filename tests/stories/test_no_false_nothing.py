@@ -122,3 +122,11 @@ def test_a_session_that_was_active_a_moment_ago_is_named_where_nothing_is_dead(
     reaped = run("reap", *options(home))
     assert (reaped.returncode, reaped.stdout) == (0, "Nothing to do: no session is dead.\n")
     assert "2 sessions were active less than 10m ago (reaper.min_idle)" in reaped.stderr
+
+
+def test_no_crossed_threshold_is_not_called_nothing_to_take(tmp_path: Path) -> None:
+    home = old_sessions(tmp_path / "home", 30)
+    said = run("prune", "--pressure", *options(home)).stdout.splitlines()[-1]
+    assert said.startswith("Nothing to do: no crossed threshold asks for")
+    assert "without --pressure, `prune` plans all that the policies allow" in said
+    assert len(run_json("prune", *options(home))["plan"]["actions"]) > 0

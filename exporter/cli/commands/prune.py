@@ -127,6 +127,7 @@ def run(args: Namespace) -> int:
                 again=again,
                 go_on=go_on,
                 in_the_way=result.in_the_way,
+                by_pressure=args.pressure,
                 not_saved=result.not_saved,
                 list_all=args.all,
             )

@@ -6,9 +6,18 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any
+from typing import Any, Final
 
-from exporter.cli.render.blocks import Block, Cell, Column, Line, Table, Tone, target_column
+from exporter.cli.render.blocks import (
+    NO_HOME,
+    Block,
+    Cell,
+    Column,
+    Line,
+    Table,
+    Tone,
+    target_column,
+)
 from exporter.cli.render.kept import kept_in_words
 from exporter.cli.render.left_alone import left_alone, stopped
 from exporter.cli.render.plan import how_to_execute, stopped_run, unknown_outcome
@@ -35,6 +44,14 @@ class HomePlanView:
     settings: Prune
 
 
+_NONE: Final = {
+    False: "no policy may take anything",
+    True: "no crossed threshold asks for what a policy may take; without --pressure, `prune` plans "
+    "all that the policies allow",
+}
+"""Why a plan is empty, by whether only crossed thresholds were asked about."""
+
+
 def blocks(
     result: Mapping[str, Any],
     plans: Sequence[HomePlanView],
@@ -43,6 +60,7 @@ def blocks(
     again: str = "",
     go_on: str = "",
     in_the_way: str = "",
+    by_pressure: bool = False,
     not_saved: str = "",
     list_all: bool = False,
 ) -> Iterator[Block]:
@@ -53,6 +71,7 @@ def blocks(
     - `go_on`: this command again, to continue where it was stopped
     - `not_saved`: why the plan could not be saved
     - `in_the_way`: why nothing is planned although there may be something to do
+    - `by_pressure`: only what crossed thresholds demand was asked for
     """
     actions = result["plan"]["actions"]
     if result["executed"] and (result["done"] or result["skipped"]):
@@ -66,14 +85,14 @@ def blocks(
         yield Line((Cell("Nothing was changed.", Tone.STRONG),))
         yield from how_to_execute("prune", result["plan"]["hash"], again, not_saved, go_on)
     elif not plans:
-        yield Line((Cell("No home was looked at; `hermes-exporter check` tells why.", Tone.WARN),))
+        yield NO_HOME
     else:
         for each in plans:
             yield from _home(each.label, each.plan)
         if in_the_way:
             yield Line((Cell(f"Nothing can be done now: {in_the_way}.", Tone.WARN),))
         else:
-            yield Line((Cell("Nothing to do: no policy may take anything.", Tone.FAINT),))
+            yield Line((Cell(f"Nothing to do: {_NONE[by_pressure]}.", Tone.FAINT),))
 
 
 Ages = Mapping[tuple[str, str], Sequence[int]]
@@ -348,7 +367,10 @@ def _comes_free(freed: Mapping[Frees, int], plans: Sequence[HomePlanView]) -> It
 def _grown(size_bytes: int) -> str:
     if not size_bytes:
         return ""
-    return f": what `undo` needs takes {format_size(size_bytes)} more"
+    return (
+        f": the home takes {format_size(size_bytes)} more for now (what `undo` needs, and the WAL "
+        "while a process has the database open)"
+    )
 
 
 def purged(

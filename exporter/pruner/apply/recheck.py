@@ -193,5 +193,7 @@ class Recheck:
 
 
 def _of(session_id: str, ids: Sequence[str], why: str) -> str:
-    """Name the session, if it is one of a group."""
-    return why if len(ids) == 1 else f"{why} ({cut(session_id, 128)}, which it goes with)"
+    """Name the session, if it is one of a group: the reason is told of each of them."""
+    if len(ids) == 1:
+        return why
+    return f"{why} ({cut(session_id, 128)}, one of {len(ids)} that go together)"

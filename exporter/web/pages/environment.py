@@ -8,6 +8,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
 from exporter import __version__
+from exporter.pruner.unreachable import why_unreachable
 from exporter.text import format_age, format_count, format_percent, format_size
 from exporter.web.response import Response
 
@@ -66,6 +67,7 @@ def _environment() -> jinja2.Environment:
         rate=_format_rate,
         age=_or_unknown(format_age),
         words=lambda name: name.replace("_", " "),
+        why_unreachable=why_unreachable,
         date=lambda at: time.strftime("%Y-%m-%d %H:%M", time.localtime(at)),
     )
     return environment

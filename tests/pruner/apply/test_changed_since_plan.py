@@ -105,6 +105,8 @@ def test_a_group_of_which_one_has_changed_is_left_alone_whole(home: Path) -> Non
         outcome = prune(home, plan)
         assert outcome.done == (SECOND,)
         assert {left.target for left in outcome.skipped} == {DELEGATE, PARENT}
+        (why,) = {left.why for left in outcome.skipped}
+        assert why.endswith(f"({PARENT}, one of 2 that go together)")
         assert gateway.ask("count", session=DELEGATE) == 2
 
 

@@ -43,7 +43,7 @@ def test_a_run_that_only_grows_the_home_says_by_how_much(
     last = run("prune", "--policy", policy, "--yes", *where).stdout.splitlines()[-1]
     grown = used(home) - before
     assert grown > 0
-    expected = f"Nothing came free now: what `undo` needs takes {format_size(grown)} more; "
+    expected = f"Nothing came free now: the home takes {format_size(grown)} more for now (what "
     assert last.startswith(expected)
 
 

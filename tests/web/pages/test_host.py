@@ -240,3 +240,9 @@ class Attributes(HTMLParser):
         parser = cls(name)
         parser.feed(page)
         return parser.found
+
+
+def test_why_bytes_cannot_be_freed_is_said_in_words() -> None:
+    left = [{"threshold": "disk_used", "reason": "no_space", "bytes": 1 << 20}]
+    text = words(shown(home(unreachable=left)))
+    assert "1.0 MiB of disk used cannot be freed: there is no room for copies in the trash." in text
