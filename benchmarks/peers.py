@@ -49,7 +49,8 @@ def environment(package: str) -> Path:
 def ours() -> Path:
     """Return a Python with our code and its dependencies, as users have it.
 
-    Every Python loads development packages if it finds them, and they cost memory.
+    Every Python loads development packages if it finds them, and they cost memory. Our code is
+    compiled, as pip and the Debian package do; otherwise every start may compile it anew.
     """
     needed = CACHE.parent / "deploy" / "requirements.txt"
     programs = _environment(f"hermes-exporter-{_digest(needed)}", ["--requirement", str(needed)])
@@ -57,6 +58,7 @@ def ours() -> Path:
     ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
     found = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True)
     Path(found.stdout.strip(), "hermes_exporter.pth").write_text(f"{CACHE.parent}\n")
+    subprocess.run([python, "-m", "compileall", "-q", CACHE.parent / "exporter"], check=True)
     return python
 
 

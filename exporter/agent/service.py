@@ -36,10 +36,9 @@ from exporter.workers import protocol
 from exporter.workers.protocol import ProbeRequest, RunsRequest, Want
 
 _SCAN_SECONDS: Final = PROBE_SECONDS + READ_SECONDS
-_BETWEEN_SCANS_SECONDS: Final = 0.05
 _BETWEEN_CONFIRMATIONS_SECONDS: Final = 2.0
 """Pause between the scans of a reap: a session is dead only if several scans in a row agree. What
-only shows verdicts waits less: nothing is done because of it.
+only shows verdicts does not wait: nothing is done because of it.
 """
 _PREFIX_MIN: Final = 4
 _NO_PLANS: Final = ScanPurpose(lambda _: Want())
@@ -307,9 +306,7 @@ class HostService:
     def _discover(self) -> None:
         self._loop.discover()
 
-    def _scan(
-        self, purpose: ScanPurpose, pause_seconds: float = _BETWEEN_SCANS_SECONDS
-    ) -> HostView:
+    def _scan(self, purpose: ScanPurpose, pause_seconds: float = 0.0) -> HostView:
         """Scan as often as a verdict needs; the last scan makes the plans and reads the rest."""
         before = dataclasses.replace(
             purpose, want=_NO_PLANS.want, walk_disk=False, list_sessions=False
@@ -318,7 +315,7 @@ class HostService:
         homes = [self._loop.settings.for_home(each.home) for each in self._loop.states()]
         for _ in range(max((own.reaper.confirmations for own in homes), default=1) - 1):
             view = self._loop.run(_SCAN_SECONDS, before)
-            if any(home.verdicts for home in view.homes):
+            if pause_seconds and any(home.verdicts for home in view.homes):
                 time.sleep(pause_seconds)
         return self._loop.run(_SCAN_SECONDS, purpose)
 
