@@ -17,7 +17,9 @@ WORK_SECONDS: Final = 300.0
 GC_SECONDS: Final = 400.0
 PRUNE_BEFORE: Final = "1.hour.ago"
 """Not `now`: that would delete objects that Hermes has just added and no ref names yet."""
-_NULL_ID: Final = "0" * 40
+_NO_REF: Final = ""
+"""As the old value of a ref: there must be none yet."""
+_SHA1_DIGITS: Final = 40
 _REQUIRED_FOLDERS: Final = ("refs/heads", "branches")
 """Folders that gc removes if they are empty; without them git finds no repository."""
 _git: Final = partial(run_git, start=start_by_gitpython)
@@ -78,7 +80,8 @@ def verify_bundle(bundle: str, scratch: str, tip: str) -> None:
 
     `scratch` is an empty folder for a test repository; the caller removes it.
     """
-    _git(scratch, "init", "--quiet", "--bare", "--template=")
+    kind = "sha1" if len(tip) == _SHA1_DIGITS else "sha256"
+    _git(scratch, "init", "--quiet", "--bare", "--template=", default_hash=kind)
     take_bundle(scratch, bundle)
     if not is_complete(scratch, tip):
         raise GitFailedError(f"{bundle} does not contain all of {tip}")
@@ -96,7 +99,7 @@ def delete_ref(store: str, project: str, tip: str) -> None:
 
 def create_ref(store: str, project: str, tip: str) -> None:
     """Create the ref of a project; raise if there is one already."""
-    _git(store, "update-ref", "--no-deref", ref_name(project), tip, _NULL_ID)
+    _git(store, "update-ref", "--no-deref", ref_name(project), tip, _NO_REF)
 
 
 def collect_garbage(store: str) -> None:

@@ -186,16 +186,21 @@ def run_git(
     output_bytes: int = OUTPUT_BYTES,
     program: str = "git",
     start: Start = start_plainly,
+    default_hash: str = "",
 ) -> bytes:
-    """Return what `git *arguments` prints for the repository `git_dir`; GitError if it fails."""
+    """Return what `git *arguments` prints for the repository `git_dir`; GitError if it fails.
+
+    `default_hash` is for `git init`: sha1 or sha256. A git that knows only the first ignores it.
+    """
     refuse_unfit_repository(git_dir)
     command = [program, "--no-pager"]
     for setting in _SETTINGS:
         command += ["-c", setting]
+    environment = {**_ENVIRONMENT, "GIT_DIR": os.path.abspath(git_dir)}
+    if default_hash:
+        environment["GIT_DEFAULT_HASH"] = default_hash
     try:
-        process = start(
-            [*command, *arguments], {**_ENVIRONMENT, "GIT_DIR": os.path.abspath(git_dir)}
-        )
+        process = start([*command, *arguments], environment)
     except OSError as error:
         raise GitFailedError(f"cannot run git: {error.strerror}") from error
     with process:

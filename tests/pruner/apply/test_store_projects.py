@@ -69,6 +69,22 @@ def test_a_project_is_taken_and_given_back_as_its_hermes_knew_it(
     assert restored["restored"][0]["success"]
 
 
+def test_a_store_with_longer_hashes_is_pruned_and_given_back(tmp_path: Path) -> None:
+    """The variable GIT_DEFAULT_HASH makes git use them, and git 3 does so without it."""
+    made = Checkpoints(python_for(NEWEST), tmp_path / "home")
+    git(tmp_path, "init", "--quiet", "--bare", "--object-format=sha256", str(made.store))
+    for key in ("user.name", "user.email"):
+        git(made.store, "config", "--file", "config", key, "hermes")  # as Hermes does
+    made.snapshot("one")
+    snapshots, files = made.snapshots("one"), made.own_files("one")
+    assert len(snapshots[0]) == 64
+    action = made.planned("one")
+    assert take(made.remover, made.home, action) == [""]
+    assert made.snapshots("one") == []
+    assert restore(made.remover, made.home, action) == [""]
+    assert (made.snapshots("one"), made.own_files("one")) == (snapshots, files)
+
+
 def test_what_is_still_in_the_store_is_given_back_too(made: Checkpoints) -> None:
     refs, files = made.refs(), made.own_files()
     actions = [made.planned("one", 0), made.planned("two", 1)]
