@@ -45,6 +45,7 @@ from exporter.runs.salvage import is_damaged, salvage
 from exporter.runs.trash import runs_in_trash
 from exporter.runs.trim import trim_journal
 from exporter.text import cut
+from exporter.writing.idle_wal import empty_wal
 from exporter.writing.target import Target
 
 __all__ = [
@@ -60,9 +61,15 @@ __all__ = [
 
 @contextmanager
 def running_on(target: Target, purpose: str) -> Iterator[RunJournal]:
-    """Yield the journal of the home that is to be acted on, under its run lock; then trim it."""
+    """Yield the journal of the home that is to be acted on, under its run lock.
+
+    At the end trim it, and leave nothing in the WAL of a database that no process has open.
+    """
     with running(target.home, target.owner, purpose, target.clock) as runs:
-        yield runs
+        try:
+            yield runs
+        finally:
+            empty_wal(target)
         runs.trim(target)
 
 

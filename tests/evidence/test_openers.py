@@ -154,8 +154,8 @@ def test_a_process_that_cannot_be_read_is_known_by_its_locks(tmp_path: Path) -> 
 _WRITE_HERE = """
 import sys
 from exporter.evidence.openers import KnownOpeners
-from exporter.pruner.apply.upkeep import is_open_elsewhere
 from exporter.writing.connection import writing
+from exporter.writing.idle_wal import is_open_elsewhere
 
 path, owner, known = sys.argv[1], int(sys.argv[2]), KnownOpeners((int(sys.argv[3]),))
 with writing(path, owner=owner, openers=known) as writer, writer.transaction():

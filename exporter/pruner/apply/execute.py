@@ -24,7 +24,6 @@ from exporter.hermes.schema import probe_schema
 from exporter.pruner.apply.delete_sessions import SessionDeleter, units_of
 from exporter.pruner.apply.emptied import finish_rows
 from exporter.pruner.apply.full_disk import remove_garbage_first
-from exporter.pruner.apply.idle_wal import empty_wal
 from exporter.pruner.apply.purge import PurgeRemover
 from exporter.pruner.apply.recovery import (
     BY_ACTION,
@@ -203,7 +202,6 @@ class _PruneRun:
         deleted = sum(is_session(each) and record.is_done(each) for each in noted)
         if deleted and not self._target.stopping():
             self._merge(self._target.monotonic() - began)
-        empty_wal(self._target)
         return structs.replace(
             outcome,
             freed=self._freed(),

@@ -10,7 +10,6 @@ import apsw
 from msgspec import structs
 
 from exporter.errors import DatabaseError
-from exporter.pruner.apply.idle_wal import empty_wal
 from exporter.pruner.apply.recovery import (
     BY_ACTION,
     RESTORE_ACTION,
@@ -132,7 +131,6 @@ class RunRestorer:
             outcome = structs.replace(record.outcome(), outcome=RunOutcome.UNKNOWN)
         else:
             outcome = record.finish()
-        empty_wal(self._target)
         return structs.replace(
             outcome,
             run=self._run,

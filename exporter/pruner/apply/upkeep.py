@@ -15,7 +15,6 @@ from typing import Final
 from exporter.errors import HomeError
 from exporter.evidence.models import HomeEvidence
 from exporter.evidence.openers import KnownOpeners
-from exporter.evidence.procfs import own_pid
 from exporter.hermes import checkpoint_store as git_store
 from exporter.hermes.database import database_path
 from exporter.hermes.git import refuse_unfit_repository
@@ -27,6 +26,7 @@ from exporter.pruner.requests import UpkeepDone, UpkeepRequest
 from exporter.runs.folder import RunError, run_folder, run_lock
 from exporter.runs.remove_tree import measure_tree
 from exporter.snapshot import LockAnswer
+from exporter.writing.idle_wal import is_open_elsewhere
 from exporter.writing.vacuum import FreeBytes, free_bytes_in, vacuum
 
 _LOCK_FOLDERS: Final = ("", "indexes", "refs", "refs/hermes", "refs/heads", "objects/pack")
@@ -124,31 +124,6 @@ def collect_garbage(
     except OSError as error:
         return UpkeepDone("gc", f"cannot work in {store}: {error.strerror}")
     return UpkeepDone("gc", "", before, after)
-
-
-def is_open_elsewhere(path: str, proc: str = "/proc") -> bool:
-    """True if another process that we may inspect has this file open."""
-    wanted = os.path.realpath(path)
-    own = str(own_pid(proc))
-    try:
-        pids = [name for name in os.listdir(proc) if name.isdecimal() and name != own]
-    except OSError:
-        return False
-    return any(_has_open(f"{proc}/{pid}/fd", wanted) for pid in pids)
-
-
-def _has_open(folder: str, path: str) -> bool:
-    try:
-        names = os.listdir(folder)
-    except OSError:
-        return False
-    for name in names:
-        try:
-            if os.readlink(f"{folder}/{name}") == path:
-                return True
-        except OSError:
-            continue
-    return False
 
 
 def _not_quiet(path: str, owner: int, openers: KnownOpeners, *, quiet: bool) -> str:

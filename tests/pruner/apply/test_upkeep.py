@@ -16,7 +16,6 @@ import pytest
 from exporter.evidence.openers import KnownOpeners
 from exporter.pruner.apply.upkeep import (
     collect_garbage,
-    is_open_elsewhere,
     is_quiet,
     run_upkeep,
     vacuum_database,
@@ -24,6 +23,7 @@ from exporter.pruner.apply.upkeep import (
 from exporter.pruner.requests import UpkeepRequest
 from exporter.runs.folder import RunBusyError
 from exporter.runs.journal import running
+from exporter.writing.idle_wal import is_open_elsewhere
 from tests.real.hermes import NEWEST, python_for
 from tests.real.waiting import wait_until
 from tests.support.checkpoint_homes import Checkpoints

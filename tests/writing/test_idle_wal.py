@@ -24,13 +24,14 @@ from exporter.pruner.apply.undo import undo
 from exporter.pruner.apply.upkeep import vacuum_database
 from exporter.pruner.beside import ProcessesAtPrune
 from exporter.pruner.models import PrunePlan
+from exporter.reaper.reopen import undo as undo_reap
 from exporter.runs.models import Frees
 from exporter.writing import connection
 from tests.real.hermes import NEWEST, python_for
 from tests.support.evidence import evidence
 from tests.support.home_scans import sql
 from tests.support.prune_plans import plan, read_inventory
-from tests.support.reaping import inodes, target_of
+from tests.support.reaping import inodes, leaky_home, reap, target_of
 from tests.support.session_pruning import beside_all, dump_all, planned, prunable_process, prune
 
 VERSIONS = ("0.13.0", "0.16.0", NEWEST)
@@ -266,3 +267,24 @@ def test_the_home_grows_by_the_stated_trash_and_shrinks_by_what_the_plan_said(ho
     assert done.why == ""
     said = sum(each.bytes for each in made.actions if each.frees is Frees.AFTER_UPKEEP)
     assert size - size_of(home) >= said > MIB
+
+
+def test_a_state_db_that_is_put_back_after_a_reap_or_its_undo_is_not_written_over(
+    tmp_path: Path,
+) -> None:
+    """`hermes import` writes into `state.db` and knows no WAL: the last process leaves none."""
+    hermes, opened = python_for(NEWEST), [f"20250101_0800{number:02}_abcdef" for number in range(9)]
+    home = leaky_home(hermes, tmp_path / "home", opened)
+    backup = leaky_home(hermes, tmp_path / "backup", SESSIONS[:1]) / "state.db"
+    wal = home / "state.db-wal"
+    ended = reap(home)
+    assert len(ended.done) == len(opened)
+    assert wal.stat().st_size == 0
+    known = KnownOpeners.of(evidence(home))
+    assert len(undo_reap(ended.run or "", target_of(home, known)).done) == len(opened)
+    assert wal.stat().st_size == 0
+    with (home / "state.db").open("r+b") as database:
+        database.truncate(0)
+        database.write(backup.read_bytes())
+    assert sql(home, "PRAGMA integrity_check") == "ok"
+    assert sql(home, "SELECT id FROM sessions") == SESSIONS[0]

@@ -1,0 +1,53 @@
+"""After a run in a home that no process has open, nothing is left in the WAL.
+
+The last Hermes process that closes the database leaves no WAL. So people, and `hermes import`, put
+another `state.db` in its place, and SQLite would write what is left in the WAL over it.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+from exporter.errors import DatabaseError
+from exporter.evidence.procfs import own_pid
+from exporter.writing.target import Target
+
+
+def empty_wal(target: Target) -> None:
+    """Write the WAL back and truncate it, if this run has written to it and no process is there.
+
+    That no process is there was shown by the survey that the run is based on; it is checked again
+    by descriptors and locks. Where Hermes is there, the WAL is Hermes's. What fails does no harm.
+    """
+    if target.wal_growth.size_bytes is None or not target.openers.quiet:
+        return
+    if is_open_elsewhere(target.database, target.proc):
+        return
+    with suppress(DatabaseError), target.writing() as writer:
+        writer.truncate_wal()
+
+
+def is_open_elsewhere(path: str, proc: str = "/proc") -> bool:
+    """True if another process that we may inspect has this file open."""
+    wanted = os.path.realpath(path)
+    own = str(own_pid(proc))
+    try:
+        pids = [name for name in os.listdir(proc) if name.isdecimal() and name != own]
+    except OSError:
+        return False
+    return any(_has_open(f"{proc}/{pid}/fd", wanted) for pid in pids)
+
+
+def _has_open(folder: str, path: str) -> bool:
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return False
+    for name in names:
+        try:
+            if os.readlink(f"{folder}/{name}") == path:
+                return True
+        except OSError:
+            continue
+    return False
