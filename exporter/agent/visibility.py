@@ -111,6 +111,9 @@ _CAPABILITIES: Final = (
 )
 
 
+_REAL_ONE: Final = "put the real file or folder there"
+
+
 _FOLLOW_FROM_DENIAL: Final = frozenset({"database", "leases", "routing", "run_journal"})
 """What cannot be known of a home because a part of it may not be read."""
 
@@ -133,7 +136,7 @@ def capabilities(
     elif not denied:
         fix = _TROUBLES.get(home.trouble, "try again; the log of serve tells when it recovers")
         if " is a symlink" in home.detail:
-            fix = "put the real file or folder there, or name the place that it leads to"
+            fix = f"{_REAL_ONE}, or name the place that it leads to"
         if home.trouble is Trouble.FOREIGN_OWNER or "not to the home's owner" in home.detail:
             fix = f"chown -R {shlex.quote(owner.removeprefix('uid '))} {shlex.quote(home.path)}"
         elif home.trouble is Trouble.PERMISSION and os.geteuid() == 0:
@@ -154,7 +157,10 @@ def capabilities(
             what, why, grant = _CANNOT[reason]
             if reason == "permissions" and os.geteuid() == 0:
                 why, grant = _ROOT_WITHOUT_RIGHTS
-            cannot.append(_entry(what, journal or why if reason == "run_journal" else why, grant))
+            if reason == "run_journal":
+                why = journal or why
+                grant = _REAL_ONE if " is a symlink" in why else grant
+            cannot.append(_entry(what, why, grant))
     return {"home": home.label, "path": home.path, "can": can, "cannot": cannot}
 
 

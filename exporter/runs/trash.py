@@ -9,6 +9,7 @@ The journal says where it came from: the target of that action.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterator
@@ -67,7 +68,7 @@ def runs_in_trash(folder: RunFolder) -> list[str]:
 @contextmanager
 def trash_folder(folder: RunFolder, *, create: bool = False) -> Iterator[int | None]:
     """The folder with the trash of all runs; None if there is none and it is not to be made."""
-    with _opened(folder.descriptor, PATH, create=create) as descriptor:
+    with _opened(folder, PATH, create=create) as descriptor:
         yield descriptor
 
 
@@ -76,7 +77,7 @@ def trash_of(folder: RunFolder, run: str, *, create: bool = False) -> Iterator[R
     """The trash of one run; None if there is none and it is not to be made."""
     if not is_run_id(run):
         raise RunError(f"{run!r} is no id of a run; nothing was done")
-    with _opened(folder.descriptor, (*PATH, run), create=create) as descriptor:
+    with _opened(folder, (*PATH, run), create=create) as descriptor:
         if descriptor is None:
             yield None
         else:
@@ -84,8 +85,8 @@ def trash_of(folder: RunFolder, run: str, *, create: bool = False) -> Iterator[R
 
 
 @contextmanager
-def _opened(above: int, names: tuple[str, ...], *, create: bool) -> Iterator[int | None]:
-    opened: list[int] = []
+def _opened(folder: RunFolder, names: tuple[str, ...], *, create: bool) -> Iterator[int | None]:
+    above, opened = folder.descriptor, list[int]()
     try:
         for name in names:
             try:
@@ -96,13 +97,19 @@ def _opened(above: int, names: tuple[str, ...], *, create: bool) -> Iterator[int
             except OSError as error:
                 if create:
                     raise  # the caller tells what it could not write
-                path = os.path.join(*names[: len(opened) + 1])
-                raise RunError(f"cannot open {path} of the trash: {error.strerror}") from error
+                path = os.path.join(folder.path, *names[: len(opened) + 1])
+                raise RunError(_why_closed(path, error)) from error
             opened.append(above)
         yield above
     finally:
         for descriptor in opened:
             os.close(descriptor)
+
+
+def _why_closed(path: str, error: OSError) -> str:
+    if error.errno in (errno.ELOOP, errno.ENOTDIR):
+        return f"{path} is a symlink or no folder, and the trash must be in its home"
+    return f"cannot open {path} of the trash: {error.strerror}"
 
 
 def _enter(above: int, name: str, *, create: bool) -> int:

@@ -18,7 +18,7 @@ from exporter.runs.folder import RunError, run_folder
 from exporter.runs.journal import journal_of, running
 from exporter.runs.models import RecordedAction, RunKind, RunOutcome
 from exporter.runs.remove_tree import measure_tree, remove_tree
-from exporter.runs.trash import is_run_id, trash_of
+from exporter.runs.trash import is_run_id, runs_in_trash, trash_of
 from exporter.writing.target import Target
 from tests.real.hermes import VERSIONS, python_for
 from tests.support.disk_homes import du, make_shadow_repo
@@ -75,6 +75,8 @@ def test_a_trash_that_leads_elsewhere_is_not_used(home: Path, tmp_path: Path) ->
         assert folder is not None
         with pytest.raises(OSError), trash_of(folder, RUN, create=True):  # noqa: PT011
             pass
+        with pytest.raises(RunError, match=r"backups is a symlink .* must be in its home"):
+            runs_in_trash(folder)
     assert os.listdir(tmp_path / "elsewhere") == []
 
 
