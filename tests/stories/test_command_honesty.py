@@ -216,7 +216,7 @@ def test_the_history_tells_a_purge_from_a_prune_and_what_each_run_did(
     for each in runs:
         (told,) = run_json("history", each["run"], *where)
         assert {key: told[key] for key in each} == each
-        assert told.keys() - each.keys() == {"why", "items"}
+        assert told.keys() - each.keys() == {"why", "items", "trimmed"}
         assert len(told["items"]) == each["actions"]
     assert [{**each, "home": "default"} for each in items(pruned, where)] == [
         {**{key: each[key] for key in each.keys() - {"frees"}}, "state": "done", "why": ""}

@@ -26,7 +26,6 @@ _GIT_SECONDS: Final = 5.0
 _SIZES_PER_PLAN: Final = 10
 """Projects that git measures for one plan; a large store needs a few plans."""
 _SIZES_IF_THOROUGH: Final = 1000
-_PROCESSES: Final = 2
 
 
 class KnownWorkdirs:
@@ -193,18 +192,12 @@ class CheckpointReader:
             )
 
     def _measure(self, projects: Sequence[StoreProject], most: int) -> None:
-        """Measure projects that are new or have changed, two at a time: each starts a process."""
+        """Measure projects that are new or have changed."""
         changed = [
             each for each in projects if self.sizes.get(each.name, (None,))[0] != each.last_touch
-        ][:most]
-        if not changed:
-            return
-        from concurrent.futures import ThreadPoolExecutor  # few homes have a store that changes
-
-        with ThreadPoolExecutor(_PROCESSES) as pool:
-            sizes = pool.map(self._size, [each.name for each in changed])
-            for project, size in zip(changed, sizes, strict=True):
-                self.sizes[project.name] = (project.last_touch, size)
+        ]
+        for project in changed[:most]:
+            self.sizes[project.name] = (project.last_touch, self._size(project.name))
 
     def _size(self, name: str) -> int:
         """Return the bytes that no other project shares; 0 if git cannot tell."""
