@@ -105,7 +105,9 @@ class WorkerHome:
         """For how long the last scan held what an undo gave back."""
         self._verdicts_are_new = False
         """True if the verdicts were made at the last reading, from what it read."""
-        self._counted = (-1, -1)
+        self._judged_passes = -1
+        """The passes over the database when the last verdicts were made."""
+        self._counted = (-1, -1, 0)
         self._verdicts: list[VerdictCount] = []
         self._leaks: list[LeakCount] = []
         self._unknown: list[UnknownCount] = []
@@ -191,8 +193,10 @@ class WorkerHome:
         return self._scanner.state.passes, self._history.revision
 
     def _count_verdicts(self) -> None:
-        if self._counted != self._revision():
-            self._counted = self._revision()
+        """Count after sessions were judged, opened or ended; not for each message in one."""
+        counted = (self._judged_passes, self._history.revision, hash(frozenset(self._open)))
+        if self._counted != counted:
+            self._counted = counted
             self._verdicts = self._history.counts(self._open)
             self._leaks = self._history.leaks(self._open)
             self._unknown = self._history.unknown(self._open)
@@ -230,6 +234,7 @@ class WorkerHome:
         if len(self._open) > _ALWAYS_JUDGE_SESSIONS and not is_new:
             return
         self._judged_at, self._judged_runs = self._monotonic(), self._runs
+        self._judged_passes = self._scanner.state.passes
         blind = request.facts.blind
         if self._scanner.state.routing is None or not self._scanner.state.routing.readable:
             blind = (*blind, "routing")

@@ -5,7 +5,6 @@
 - client: tests/stories/test_reap.py
 - fork_messages, fork_server: tests/workers/test_starter.py, tests/workers/test_worker.py
 - frames, protocol: tests/workers/test_process.py, tests/workers/test_worker.py
-- home: tests/cli/commands/test_reap.py, tests/cli/commands/test_commands.py
 - path_probe: tests/workers/test_path_prober.py
 - pool: tests/workers/test_worker.py, tests/agent/test_scan_loop.py
 - privilege: tests/workers/test_worker.py
