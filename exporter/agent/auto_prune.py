@@ -22,6 +22,7 @@ from exporter.agent.act_request import prune_request, settle_request
 from exporter.agent.clean_up_time import is_clean_up_due
 from exporter.agent.home_state import HomeState
 from exporter.agent.state_store import StateStore
+from exporter.collectors.prune_reasons import RUN_FAILED
 from exporter.config.mode import Mode, When
 from exporter.config.prune import Prune
 from exporter.config.settings import HomeSettings, Settings
@@ -29,7 +30,7 @@ from exporter.errors import ExporterError, error_location
 from exporter.evidence.models import HomeEvidence
 from exporter.evidence.openers import KnownOpeners
 from exporter.pruner.decide.thresholds import Pressure, note_done
-from exporter.pruner.models import PruneMemory
+from exporter.pruner.models import REASONS_MAX, PruneMemory, PruneReport
 from exporter.pruner.requests import PrunePlanRequest, PrunePlanResult, UpkeepRequest
 from exporter.runs.models import Capped, Frees, Outcome, RunOutcome
 from exporter.snapshot import Trouble
@@ -170,7 +171,7 @@ class AutomaticPruner:
         if planned is None:
             self._log_obstacle(state, state.plans.problem)
             return
-        state.prune = planned.report
+        state.prune = self._with_failure(home.path, planned.report)
         acts = own.prune.mode is Mode.ENFORCE and home.may_write and bool(planned.plan.actions)
         # A clean-up that has something to do is done only after its run; until then it is due.
         cleaned = by_age and not acts and not planned.plan.blocked
@@ -264,6 +265,8 @@ class AutomaticPruner:
             times = self._failed[path].times + 1 if path in self._failed else 1
             pause = min(interval * 2.0**times, _RETRY_SECONDS_MAX)
             self._failed[path] = _Failure(times, self._monotonic() + pause)
+            if state.prune is not None:
+                state.prune = self._with_failure(path, state.prune)
         else:
             self._failed.pop(path, None)
         if self._changes.changed((path, "run"), why, assumed=_NOTHING):
@@ -271,6 +274,12 @@ class AutomaticPruner:
                 log.warn("prune failed, tried again later", home=state.home.label, why=why)
             else:
                 log.info("prunes succeed again", home=state.home.label)
+
+    def _with_failure(self, path: str, report: PruneReport) -> PruneReport:
+        """Add that runs fail; without it a plan that is never carried out would look healthy."""
+        if path not in self._failed or RUN_FAILED in report.blocked:
+            return report
+        return structs.replace(report, blocked=[RUN_FAILED, *report.blocked][:REASONS_MAX])
 
     def _prune(
         self,

@@ -11,6 +11,7 @@ import dataclasses
 from collections import Counter
 
 from exporter.collectors.agent import BLIND_REASONS
+from exporter.collectors.prune_reasons import RUN_FAILED
 from exporter.collectors.registry import Label, Samples, collector, counter, gauge
 from exporter.collectors.view import HomeView, HostView
 from exporter.config.prune import POLICY_NAMES, Thresholds
@@ -35,6 +36,7 @@ BLOCKED_BY = Label(
     "reason",
     (
         NO_SPACE,
+        RUN_FAILED,
         *(reason for policy in POLICIES.values() for reason in policy.in_the_way),
         *("too_many_processes", "too_many_sessions", OTHER),
         *BLIND_REASONS,

@@ -36,15 +36,22 @@ def test_a_failed_prune_is_tried_again_later_and_told_once(
             running.run(60.0)
             wait_until(lambda: not pruner._busy, "no run is under way")
 
+        def blocked() -> list[str]:
+            (state,) = running.states()
+            return state.prune.blocked if state.prune is not None else []
+
         while not pruner._failed:
             scan()
         pruner._failed[str(home)] = pruner._failed[str(home)]._replace(retry_at=float("inf"))
         for _ in range(4):
             scan()
         assert len(tries) == 1, "no try before its time"
+        assert blocked() == ["run_failed"]  # metric, page and status have it
         broken = False
         pruner._failed[str(home)] = pruner._failed[str(home)]._replace(retry_at=0.0)
         scan()
+        scan()
+        assert blocked() == []
     assert len(tries) == 2
     assert sessions(home) < len(EMPTY)
     assert [record.message for record in caplog.records] == [

@@ -4,6 +4,5 @@
 - expected: tests/pruner/apply/test_files.py, tests/pruner/gather/test_inventory_reader.py
 - models: tests/pruner/decide/test_recorded_plans.py, tests/pruner/decide/policies/test_policies.py
 - planning: tests/pruner/gather/test_unchanged.py
-- unreachable: tests/cli/render/test_render.py
 - requests: tests/pruner/gather/test_unchanged.py, tests/pruner/apply/test_recovery.py
 """

@@ -21,9 +21,9 @@ from exporter.cli.render.blocks import (
 from exporter.cli.render.kept import kept_in_words
 from exporter.cli.render.left_alone import left_alone, stopped
 from exporter.cli.render.plan import how_to_execute, stopped_run, unknown_outcome
+from exporter.collectors.prune_reasons import why_unreachable
 from exporter.config.prune import POLICY_NAMES, Prune
 from exporter.pruner.models import Act, PruneAction, PrunePlan
-from exporter.pruner.unreachable import why_unreachable
 from exporter.runs.models import Frees, NotYet
 from exporter.text import counted, format_age, format_count, format_size, join_words
 

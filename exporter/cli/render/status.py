@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from exporter.cli.render.blocks import VERDICT_TONES, Bar, Block, Cell, Column, Line, Table, Tone
 from exporter.cli.render.trouble import why_down
+from exporter.collectors.prune_reasons import RUN_FAILED, why_blocked
 from exporter.evidence.blind_spots import blind_in_words
 from exporter.text import (
     counted,
@@ -188,6 +189,8 @@ def _acts(home: HomeJson, row: Mapping[str, Any], now: float) -> str:
     """Return when a run acts on a threshold that is over."""
     if home["mode"]["prune"] != "enforce":
         return "no run acts by itself (prune.mode is observe)"
+    if RUN_FAILED in home.get("prune_blocked", ()):
+        return f"{why_blocked(RUN_FAILED)}; the agent tries again later"
     if row["acts_at"] is not None and row["acts_at"] > now:
         return f"a run acts from {format_time(row['acts_at'])} on"
     nothing = row["pressure"] and not (home.get("would_prune") or {}).get("items")

@@ -8,7 +8,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
 from exporter import __version__
-from exporter.pruner.unreachable import why_unreachable
+from exporter.collectors.prune_reasons import why_blocked, why_unreachable
 from exporter.text import format_age, format_count, format_percent, format_size
 from exporter.web.response import Response
 
@@ -68,6 +68,7 @@ def _environment() -> jinja2.Environment:
         age=_or_unknown(format_age),
         words=lambda name: name.replace("_", " "),
         why_unreachable=why_unreachable,
+        why_blocked=why_blocked,
         date=lambda at: time.strftime("%Y-%m-%d %H:%M", time.localtime(at)),
     )
     return environment

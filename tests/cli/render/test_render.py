@@ -27,11 +27,11 @@ from exporter.cli.render import (
 )
 from exporter.cli.render.blocks import Bar, Block, Cell, Column, Line, Table
 from exporter.cli.render.trouble import why_down
+from exporter.collectors.prune_reasons import why_unreachable
 from exporter.config.prune import Prune, Trash, Upkeep
 from exporter.evidence.blind_spots import blind_in_words
 from exporter.evidence.models import Blindness
 from exporter.pruner.models import Act, PruneAction, PrunePlan
-from exporter.pruner.unreachable import why_unreachable
 from exporter.runs.models import Frees
 from exporter.snapshot import Trouble
 from exporter.text import escape_control, format_time
@@ -247,6 +247,9 @@ def test_status_says_since_when_a_threshold_is_over_and_when_a_run_acts(
     assert "pressure  none yet; over: disk_used" in text
     since = f"over its high mark since {format_time(1e9 - 180)}"
     assert f"disk_used: {since}; {said}" in text
+    failing = home | {"prune_blocked": ["run_failed"]}
+    text = plain_text.render(status.blocks({"homes": [failing], "agent": AGENT | {"mode": modes}}))
+    assert ("the last run failed" in text) == (mode == "enforce")
 
 
 def test_status_says_what_is_in_the_place_of_a_home_that_is_down() -> None:

@@ -244,5 +244,7 @@ class Attributes(HTMLParser):
 
 def test_why_bytes_cannot_be_freed_is_said_in_words() -> None:
     left = [{"threshold": "disk_used", "reason": "no_space", "bytes": 1 << 20}]
-    text = words(shown(home(unreachable=left)))
+    text = words(shown(home(unreachable=left, prune_blocked=["run_failed", "routing"])))
+    assert "Prune is blocked: the last run failed, as the log says;" in text
+    assert "Prune is blocked: this cannot be seen: which chats lead to a session." in text
     assert "1.0 MiB of disk used cannot be freed: there is no room for copies in the trash." in text

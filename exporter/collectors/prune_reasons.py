@@ -1,9 +1,13 @@
-"""In words, why bytes above the low watermark of a threshold stay."""
+"""The reasons that the metrics of the pruner name by one word, in words."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from exporter.evidence.blind_spots import blind_in_words
+
+RUN_FAILED: Final = "run_failed"
+"""Nothing is pruned, because the agent's last run failed."""
 _WHY: Final = {
     "trash": "they wait in the trash, until its keep time is over or `purge` empties it",
     "trash_in_use": "they are in the trash, and a running process may need them",
@@ -18,7 +22,20 @@ _WHY: Final = {
     "no_policy": "no policy takes what is there",
 }
 
+_BLOCKED: Final = {
+    RUN_FAILED: "the last run failed, as the log says; `prune --pressure --yes` tells why",
+    "no_space": "there is no room for the compressed rows of a session",
+    "too_many_orphans": "many transcripts lost their session at once; look what deleted them",
+    "too_many_sessions": "there are more sessions than limits.sessions_per_home",
+    "too_many_processes": "too many processes have the database open",
+}
+
 
 def why_unreachable(reason: str) -> str:
     """Return the reason of an `Unreachable` as the end of a sentence."""
     return _WHY.get(reason, reason.replace("_", " "))
+
+
+def why_blocked(reason: str) -> str:
+    """Return the reason of a `PruneReport` why nothing is pruned, as the end of a sentence."""
+    return _BLOCKED.get(reason) or f"this cannot be seen: {blind_in_words([reason])}"
