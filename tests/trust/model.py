@@ -173,6 +173,9 @@ class Home:
     trashed_true: dict[str, float] = field(default_factory=dict)
     stopped_seconds: float = 0.0
     stopped_since: float | None = None
+    main_saw_stopped: bool = False
+    """The agent that must act saw a stopped process at its last scan: until its next one it cannot
+    tell when that process went on, even if the other agent has scanned in between."""
     journal_damaged: bool = False
     journal_garbled: bool = False
     """Its bytes were changed; otherwise it was lost, or is older, and the trash tells the rest."""
@@ -257,7 +260,8 @@ class Model:
 
         A session that this scan opens again was ended when it was read: the next one sees it open.
         """
-        paused = home.stopped_since is not None or any(p.stopped for p in self.of(home))
+        stopped_now = any(p.stopped for p in self.of(home))
+        paused = home.main_saw_stopped or stopped_now
         for session in home.sessions.values() if main else ():
             seen = [each.get(session.id) for each in (before, rows)]
             if any(row is None or row.ended_at is not None for row in seen):
@@ -265,7 +269,7 @@ class Model:
             elif session.watched_since is None or paused:
                 session.watched_since = self.clock.monotonic
         if main:
-            home.scanned_at = self.clock.monotonic
+            home.scanned_at, home.main_saw_stopped = self.clock.monotonic, stopped_now
         stopped = any(p.stopped and p.kind not in NOTHING_RUNS_IN for p in self.of(home))
         if stopped and home.stopped_since is None:
             home.stopped_since = self.clock.monotonic
@@ -284,6 +288,7 @@ class Model:
         self.processes.clear()
         for home in self.homes.values():
             home.stopped_since, home.stopped_seconds = None, 0.0
+            home.main_saw_stopped = False
             home.counted_at = -1e9
             for session in home.sessions.values():
                 session.due_scans, session.watched_since = 0, None
