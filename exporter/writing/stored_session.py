@@ -149,12 +149,13 @@ def read_session(
 
 
 def is_same_and_whole(
-    connection: apsw.Connection, session_id: str, began_at: object, message_id: int | None
+    connection: apsw.Connection, session_id: str, began_at: object, message_ids: tuple[int, ...]
 ) -> bool:
-    """True if the session is the one that began then, and still has this message.
+    """True if the session is the one that began then, and still has these messages.
 
-    Hermes may have made a new one with this id since, or a prune may have emptied it. A session
-    without messages is checked by the value of `archived` that a prune writes.
+    Hermes may have made a new one with this id since, a prune may have emptied it, or `hermes
+    import` may have brought back an older one, which lacks the last messages. A session without
+    messages is checked by the value of `archived` that a prune writes.
     """
     schema = probe_schema(connection)
     found = connection.execute(
@@ -162,10 +163,10 @@ def is_same_and_whole(
     ).fetchone()
     if found is None or found[0] != began_at:
         return False
-    if message_id is None:
+    if not message_ids:
         return not found[1]
     query = "SELECT 1 FROM messages WHERE id = ? AND session_id = ?"
-    return connection.execute(query, (message_id, session_id)).fetchone() is not None
+    return all(connection.execute(query, (each, session_id)).fetchone() for each in message_ids)
 
 
 def _children(connection: apsw.Connection, session_id: str) -> list[str]:

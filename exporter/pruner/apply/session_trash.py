@@ -98,21 +98,22 @@ def read_sessions(trash: RunTrash, *, newest_only: bool = False) -> Iterator[lis
 class Overview(Struct, frozen=True):
     """Which sessions the trash of a run has, without their rows."""
 
-    sessions: dict[int, tuple[object, int | None]] = {}
-    """When each began, and one of its messages if it has any; by the number of its action."""
+    sessions: dict[int, tuple[object, tuple[int, ...]]] = {}
+    """When each began, and its first and last message, if any; by the number of its action."""
     damage: str = ""
     """The first part that cannot be read, if there is one."""
 
 
 def overview(trash: RunTrash) -> Overview:
     """Return which sessions can be read, and what is damaged."""
-    sessions: dict[int, tuple[object, int | None]] = {}
+    sessions: dict[int, tuple[object, tuple[int, ...]]] = {}
     damage = ""
     for file in _kept_files(trash):
         damage = damage or file.damage
         for kept in file.sessions:
-            message = next(iter(kept.stored.message_ids()), None)
-            sessions.setdefault(kept.number, (kept.stored.began_at, message))
+            messages = kept.stored.message_ids()
+            ends = (min(messages), max(messages)) if messages else ()
+            sessions.setdefault(kept.number, (kept.stored.began_at, ends))
     return Overview(sessions, damage)
 
 

@@ -81,6 +81,21 @@ def test_a_session_that_hermes_goes_on_with_gets_its_past_back_without_its_journ
         assert (len(said), said[-2]) == (4, "and now?")
 
 
+def test_what_an_older_database_brings_back_in_part_comes_back_whole(home: Path) -> None:
+    """`hermes import` replaces state.db and the journal: the trash alone has the last messages."""
+    shutil.copy(home / "state.db", home.parent / "older.db")
+    with prunable_process(python_for(NEWEST), home, module="go_on") as hermes:
+        hermes.ask("go_on", session=CHAT, text="and now?")
+        said = hermes.ask("conversation", session=CHAT)
+    prune(home, planned(home, [CHAT]))
+    (home / JOURNAL).unlink()
+    shutil.copyfile(home.parent / "older.db", home / "state.db")
+    settle(home)
+    assert heal_reborn(beside_all(home)).sessions == (CHAT,)
+    with prunable_process(python_for(NEWEST), home, module="go_on") as hermes:
+        assert hermes.ask("conversation", session=CHAT) == said
+
+
 def test_what_is_there_again_was_not_taken(home: Path) -> None:
     """The journal is lost after an undo, whose trash a crash has left."""
     taken = execute(plan_all(home), beside_all(home), keep_seconds=3600.0)
