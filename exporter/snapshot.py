@@ -209,6 +209,8 @@ class OpenSession(Struct, frozen=True, gc=False):
     tool_repeat_streak: Count = 0
     tokens: Count = 0
     """Of all kinds, as far as its row has them."""
+    is_subagent: bool = False
+    """True if it is surely a subagent, although its source does not say so (Hermes up to 0.16)."""
 
 
 class ModelUsage(Struct, frozen=True):

@@ -33,10 +33,10 @@ SUMMARY_PREFIXES: Final = (
     "[CONTEXT COMPACTION \N{EM DASH} REFERENCE ONLY]",
     "[CONTEXT SUMMARY]:",
 )
-_SUMMARY_BELOW: Final = "[END OF PRIOR CONTEXT \N{EM DASH} COMPACTION SUMMARY BELOW]"
-_MARKERS: Final = ("_branched_from", "_delegate_from")
+SUMMARY_BELOW: Final = "[END OF PRIOR CONTEXT \N{EM DASH} COMPACTION SUMMARY BELOW]"
+MARKERS: Final = ("_branched_from", "_delegate_from")
 _HELPERS: Final = frozenset({"tool", "subagent"})
-_MADE_BY_AGENT: Final = "max_tokens"
+MADE_BY_AGENT: Final = "max_tokens"
 """Every row that an agent makes has this key in model_config; no branch or fork has it."""
 _FIRST_MESSAGES: Final = 16
 """The summary is the first message, or follows a few messages that Hermes keeps before it."""
@@ -143,7 +143,7 @@ def relation_of(
 
 
 def is_marked(child: Head) -> bool:
-    return child.source in _HELPERS or any(marker in child.model_config for marker in _MARKERS)
+    return child.source in _HELPERS or any(marker in child.model_config for marker in MARKERS)
 
 
 def classify(parent: Head, child: Head, *, marks_helpers: bool) -> Relation:
@@ -155,7 +155,7 @@ def classify(parent: Head, child: Head, *, marks_helpers: bool) -> Relation:
         return Relation.NEITHER
     if any(_is_summary(content) for _, content in child.messages[:_FIRST_MESSAGES]):
         return Relation.CONTINUATION
-    by_agent = _MADE_BY_AGENT in child.model_config and child.source == parent.source
+    by_agent = MADE_BY_AGENT in child.model_config and child.source == parent.source
     if _begins_with_all_of(parent, child):
         # A rotation with nothing to summarise copies everything, and so does a branch.
         return Relation.CONTINUATION if by_agent and not marks_helpers else Relation.BRANCH
@@ -171,7 +171,7 @@ def classify(parent: Head, child: Head, *, marks_helpers: bool) -> Relation:
 def _is_summary(content: Any) -> bool:
     if not isinstance(content, str):
         return False
-    return content.lstrip().startswith(SUMMARY_PREFIXES) or _SUMMARY_BELOW in content
+    return content.lstrip().startswith(SUMMARY_PREFIXES) or SUMMARY_BELOW in content
 
 
 def _begins_with_all_of(parent: Head, child: Head) -> bool:

@@ -72,6 +72,7 @@ def session_expressions(schema: Schema) -> list[str]:
         _word(known("handoff_state")),
         f"COALESCE({known('pinned', '0')}, 0) IS NOT 0",
         is_emptied(schema),
+        "0",  # such a row is protected, whatever it is
         " AND ".join(f"typeof({name}) IN ('text', 'null')" for name in ("source", *names)),
     ]
 

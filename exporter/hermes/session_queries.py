@@ -32,6 +32,7 @@ from exporter.hermes.odd_rows import (
     usage_expressions,
 )
 from exporter.hermes.schema import Schema
+from exporter.hermes.subagents import is_unmarked_subagent
 from exporter.hermes.utf8 import rows_in_utf8
 from exporter.snapshot import ModelUsage
 
@@ -67,6 +68,8 @@ class SessionRow(NamedTuple):
     pinned: _Count
     emptied: int = 0
     """1 if a prune has emptied it: the row waits for the processes that may have it in memory."""
+    is_subagent: int = 0
+    """1 if it is open and surely a subagent, although its source does not say so."""
     intact: int = 1
     """0 if Hermes cannot have written the row: text is not UTF-8, or a value has another type."""
 
@@ -312,6 +315,7 @@ def _plain_expressions(schema: Schema) -> list[str]:
         text(known("handoff_state")),
         number("pinned"),
         is_emptied(schema),
+        is_unmarked_subagent(schema),
         "1",
     ]
 

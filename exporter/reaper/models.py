@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import StrEnum
 from typing import Annotated
 
@@ -117,6 +118,11 @@ class ReaperRules(Struct, frozen=True):
     """How often homes with very many open sessions are judged; others at every scan."""
     end_reason: str = "reaped"
     """What a reap writes: a session that has it, and is in no journal, was reaped as well."""
+
+
+def may_be_reaped(session: OpenSession, sources: Collection[str]) -> bool:
+    """True if `reaper.sources` has the session's source, or the subagent that it really is."""
+    return session.source in sources or (session.is_subagent and "subagent" in sources)
 
 
 class VerdictCount(Struct, frozen=True):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from exporter.reaper.models import JudgedSession, Verdict
+from exporter.reaper.models import JudgedSession, Verdict, may_be_reaped
 from exporter.reaper.slow_start import FIRST_HOUR
 from exporter.runs.models import END_SESSION, EVIDENCE_MAX, Action, Plan, Proof, SpeaksFor
 from exporter.snapshot import Count, OpenSession, Timestamp, Word
@@ -26,8 +26,11 @@ if TYPE_CHECKING:  # a worker plans too, and does not need the configuration
 _HASH_DIGITS: Final = 16
 
 
-class OpenSessionState(Struct, frozen=True):
-    """What the verdict was made from. The session is ended only while all of it still holds."""
+class OpenSessionState(Struct, frozen=True, omit_defaults=True):
+    """What the verdict was made from. The session is ended only while all of it still holds.
+
+    Defaults are left out, so that digests are the same as before a field was added.
+    """
 
     source: Word
     started_at: Timestamp
@@ -35,6 +38,7 @@ class OpenSessionState(Struct, frozen=True):
     last_heartbeat_at: Timestamp | None
     rows: Count
     messages: Count
+    is_subagent: bool = False
 
     @classmethod
     def of(cls, session: OpenSession) -> OpenSessionState:
@@ -45,6 +49,7 @@ class OpenSessionState(Struct, frozen=True):
             last_heartbeat_at=session.last_heartbeat_at,
             rows=session.rows,
             messages=session.messages,
+            is_subagent=session.is_subagent,
         )
 
 
@@ -129,7 +134,7 @@ def _may_be_ended(judged: JudgedSession, limits: ReapLimits, now: float) -> bool
     session = judged.session
     return (
         judged.verdict is Verdict.DEAD
-        and session.source in limits.sources
+        and may_be_reaped(session, limits.sources)
         and session.clocks_sane
         and not session.holds
         and session.started_at <= session.last_activity_at <= now

@@ -30,6 +30,7 @@ from exporter.reaper.models import (
     Rule,
     UnknownReason,
     Verdict,
+    may_be_reaped,
 )
 from exporter.reaper.possible_hosts import (
     NO_HOSTS,
@@ -167,7 +168,7 @@ def _is_held(subject: WatchedSession, _: Context) -> Conclusion | None:
 
 
 def _is_exempt(subject: WatchedSession, context: Context) -> Conclusion | None:
-    return None if subject.session.source in context.rules.sources else EXEMPT
+    return None if may_be_reaped(subject.session, context.rules.sources) else EXEMPT
 
 
 def _is_unseen(subject: WatchedSession, context: Context) -> Conclusion | None:
@@ -305,7 +306,7 @@ def _says_live(kind: str, detail: str) -> Evidence:
 
 
 def _exempt(subject: WatchedSession, context: Context) -> Iterator[Evidence]:
-    if subject.session.source not in context.rules.sources:
+    if not may_be_reaped(subject.session, context.rules.sources):
         yield Evidence("source", SpeaksFor.EXEMPT, _source_reason(subject, context))
 
 
@@ -416,6 +417,8 @@ def _held_reason(subject: WatchedSession, _: Context) -> str:
 def _source_reason(subject: WatchedSession, context: Context) -> str:
     if subject.session.source in context.rules.sources:
         return "sessions of this source may be reaped"
+    if may_be_reaped(subject.session, context.rules.sources):
+        return "it is a subagent, although it has the source of its parent's process"
     return f"only sessions of {', '.join(context.rules.sources)} are ever reaped"
 
 

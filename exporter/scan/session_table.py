@@ -417,6 +417,7 @@ def open_session(record: SessionRecord, conversation: Conversation, now: float) 
         tool_error_streak=conversation.tool_error_streak,
         tool_repeat_streak=conversation.tool_repeat_streak,
         tokens=row.input + row.output + row.cache_read + row.cache_write + row.reasoning,
+        is_subagent=row.is_subagent == 1,
     )
 
 

@@ -151,6 +151,15 @@ def test_only_listed_sources_are_ever_dead_and_the_others_are_exempt() -> None:
     assert verdict(session(source="webhook"), NOBODY, opted_in) is Verdict.DEAD
 
 
+def test_a_subagent_that_has_the_source_of_its_parents_process_is_judged_as_a_subagent() -> None:
+    helper = structs.replace(session(source="api_server"), is_subagent=True)
+    assert verdict(helper, NOBODY) is Verdict.DEAD
+    without = structs.replace(RULES, sources=("cli",))
+    assert verdict(helper, NOBODY, without) is Verdict.EXEMPT
+    held = structs.replace(helper, holds=[Hold.ROUTED])
+    assert verdict(held, NOBODY) is Verdict.HELD
+
+
 def test_whatever_points_at_a_session_holds_it() -> None:
     for hold in Hold:
         assert verdict(session(holds=[hold]), NOBODY) is Verdict.HELD

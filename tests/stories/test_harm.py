@@ -349,6 +349,35 @@ def test_a_cron_job_that_is_reaped_in_its_run_loses_only_its_end_reason(
         heal(home)
 
 
+@pytest.mark.parametrize("version", [pytest.param("0.13.0", marks=pytest.mark.full), "0.16.0"])
+def test_a_subagent_of_an_api_server_that_is_reaped_at_work_loses_nothing_and_is_healed(
+    version: str, tmp_path: Path
+) -> None:
+    """Its row has the source `api_server` there, and is judged as a subagent's all the same."""
+    home, whys, helpers = tmp_path / "home", list[str](), list[str]()
+
+    def reap_helper(session: str) -> None:
+        (helper,) = ask(home, f"SELECT id FROM sessions WHERE parent_session_id = '{session}'")
+        helpers.append(helper["id"])
+        whys.append(reap_in_use(home, helper["id"]))
+
+    with stub_model() as model:
+        model.configure(home)
+        world = World(python_for(version), home, model)
+        with talker("api", world.hermes, home) as process:
+            told = JOURNEYS["delegate"](world, process, reap_helper)
+            heal(home)
+            shown = look(world, told)
+    assert whys == [""]
+    assert (str(shown), shown.lost) == (row_of("delegate", "api", version).right, 0)
+    (row,) = ask(
+        home,
+        "SELECT end_reason, (SELECT COUNT(*) FROM messages WHERE session_id = sessions.id) AS said "
+        f"FROM sessions WHERE id = '{helpers[0]}'",
+    )
+    assert (row["end_reason"], row["said"]) == (None, 2)
+
+
 _BUILDERS = {
     "cli.py": "chat",
     "run_agent.py": "embedder",
