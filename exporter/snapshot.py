@@ -8,6 +8,7 @@ falsify its own home and nothing more.
 from __future__ import annotations
 
 from enum import StrEnum
+from hashlib import blake2b
 from typing import Annotated, Final
 
 from msgspec import Meta, Struct
@@ -224,6 +225,12 @@ class ModelUsage(Struct, frozen=True):
     reasoning: Count = 0
     estimated_usd: float = 0.0
     actual_usd: float = 0.0
+
+
+def session_key(session_id: str) -> int:
+    """Return 63 bits that stand for a session id where the id itself must not appear."""
+    digest = blake2b(session_id.encode(errors="surrogateescape"), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
 
 
 class SessionUsage(Struct, frozen=True):

@@ -111,7 +111,7 @@ def _service(
         file_patterns=file_patterns,
     )
     try:
-        yield HostService(loop, options.state_dir)
+        yield HostService(loop, options.state_dir, fresh=options.fresh)
     finally:
         loop.close()
 

@@ -21,6 +21,7 @@ from exporter.agent.auto_reap import AutomaticReaper
 from exporter.agent.home_finder import HomeFinder, HomeSource
 from exporter.agent.home_state import HomeState
 from exporter.agent.home_workers import DEDICATED_MAX, HomeWorkers
+from exporter.agent.readings_folder import ReadingsFolder
 from exporter.agent.scan_request import scan_request, survey_targets, target_key
 from exporter.agent.scheduler import ScanHome, Scheduler, WorkerQueue
 from exporter.agent.state_store import StateStore
@@ -67,6 +68,8 @@ class ScanPurpose:
     """Idle time by Hermes's own timestamps counts as if an agent had watched it."""
     include_undone: bool = False
     """What an undo opened again is not held for that."""
+    readings: ReadingsFolder | None = None
+    """For a command that only shows figures: start with what an earlier one read, and keep it."""
 
 
 _AUTOMATIC: Final = ScanPurpose()
@@ -224,6 +227,8 @@ class ScanLoop:
             # Built for each worker: a new worker must be told what earlier ones watched.
             request = self._scan_request(state, look, surveyed)
             state.plans = worker.call(protocol.SCAN, request, seconds, part=state.add_reply)
+            if self._purpose.readings is not None and state.plans.kept:
+                self._purpose.readings.save(state.home.path, state.plans.kept)
             if not state.was_read:
                 raise WorkerError("a worker did not tell what it read; it is ended")
 
@@ -245,6 +250,7 @@ class ScanLoop:
             settings=self.settings,
             clock_stepped=self._clock_stepped(),
             watched=self._store.watched(state.home.path) if state.has_new_worker else b"",
+            kept=purpose.readings.load(state.home.path) if purpose.readings is not None else None,
             watermark=self._store.watermark(state.home.path),
             homes=self._homes.by_path.keys(),
             file_patterns=self._file_patterns,

@@ -16,6 +16,7 @@ from exporter.agent.home_state import HomeState
 from exporter.agent.manual_prune import ManualPrune, PruneCommand
 from exporter.agent.manual_reap import ManualReap, ReapCommand
 from exporter.agent.manual_run import Acting, ManualRun, OnProgress, uninterrupted
+from exporter.agent.readings_folder import ReadingsFolder
 from exporter.agent.run_history import Announce, UndoReport
 from exporter.agent.run_result import RunReport, RunResult, unknown_sources
 from exporter.agent.scan_loop import PROBE_SECONDS, READ_SECONDS, ScanLoop, ScanPurpose
@@ -47,9 +48,11 @@ _NO_PLANS: Final = ScanPurpose(lambda _: Want())
 class HostService:
     """The homes of this host, for commands and for programs."""
 
-    def __init__(self, loop: ScanLoop, state_dir: str) -> None:
+    def __init__(self, loop: ScanLoop, state_dir: str, *, fresh: bool = False) -> None:
+        """`fresh`: figures are made without anything that an earlier command has read."""
         self._loop = loop
         self._state_dir = state_dir
+        self._readings = ReadingsFolder(state_dir, fresh=fresh)
 
     # Reading
 
@@ -309,7 +312,7 @@ class HostService:
     def _scan(self, purpose: ScanPurpose, pause_seconds: float = 0.0) -> HostView:
         """Scan as often as a verdict needs; the last scan makes the plans and reads the rest."""
         before = dataclasses.replace(
-            purpose, want=_NO_PLANS.want, walk_disk=False, list_sessions=False
+            purpose, want=_NO_PLANS.want, walk_disk=False, list_sessions=False, readings=None
         )
         self._loop.discover()
         homes = [self._loop.settings.for_home(each.home) for each in self._loop.states()]
@@ -335,7 +338,7 @@ class HostService:
                 )
             )
 
-        self._scan(ScanPurpose(want, list_sessions=False))
+        self._scan(ScanPurpose(want, list_sessions=False, readings=self._readings))
         return self._loop.keep_prune_reports()
 
     def _scan_after_recovery(self, scan: Callable[[], HostView]) -> HostView:

@@ -85,7 +85,7 @@ def add_agent(parser: ArgumentParser) -> None:
     group.add_argument(
         "--fresh",
         action="store_true",
-        help="have the agent scan now, before it answers; reap and prune do so always",
+        help="have the agent scan now, or read all anew without one; reap and prune do so always",
     )
     group.add_argument(
         "--no-agent", dest="no_agent", action="store_true", help="do it without an agent"

@@ -19,6 +19,7 @@ from msgspec import Struct
 from exporter.hermes.read_pacing import ReadPacer
 from exporter.hermes.schema import Schema
 from exporter.hermes.utf8 import rows_in_utf8
+from exporter.snapshot import session_key
 
 _ROW_BYTES: Final = 64
 """The bytes that a row takes in addition to its texts."""
@@ -32,14 +33,11 @@ _ROWS_MAX: Final = (1 << _ROW_BITS) - 1
 _BYTES_MAX: Final = (1 << 62 - _ROW_BITS) - 1
 
 
-class MeasuredSizes(Struct, frozen=True):
-    """The measurements, for handing from one process to another that was forked from it."""
+class MeasuredSizes(Struct, frozen=True, array_like=True):
+    """The measurements, for handing from one process to another."""
 
     pairs: bytes
-    """Pairs of the hash of a session id and its packed size.
-
-    Forked processes share the hash seed.
-    """
+    """Pairs of the key of a session and its packed size."""
     measured_up_to: int
     highest: int
 
@@ -122,7 +120,7 @@ class PayloadSizes:
         return int(found[0]) if found is not None else highest
 
     def _add(self, session_id: str, count: int, size: int) -> None:
-        key = hash(session_id)
+        key = session_key(session_id)
         rows, known = _unpack(self._packed.get(key, 0))
         self._packed[key] = _pack(rows + count, known + size)
         self._rows += count
@@ -135,7 +133,7 @@ class PayloadSizes:
         everything has been measured once, rows not measured yet count with the mean size of all
         others.
         """
-        key = hash(session_id)
+        key = session_key(session_id)
         packed = self._packed.get(key, 0)
         known, size = _unpack(packed)
         finished = self._measured_up_to >= self._highest

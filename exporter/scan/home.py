@@ -13,6 +13,7 @@ from exporter.evidence.openers import KnownHolder, may_open
 from exporter.hermes import database, home_facts, kanban
 from exporter.hermes.routing import OwnerLives
 from exporter.scan.database import StateReader
+from exporter.scan.disk.repository import KeptRepos
 from exporter.scan.disk.scanner import DiskScanner
 from exporter.scan.matched_files import FileCounter
 from exporter.scan.probe import STATE, refuse_changed_home, refuse_unfit_database
@@ -70,6 +71,7 @@ class HomeScanner:
         self.walked: DiskReport
         """The disk report of the last snapshot."""
         self._disk: tuple[tuple[float, float], DiskScanner] | None = None
+        self._kept: KeptRepos | None = None
         self._file_counter = FileCounter(home, monotonic)
         self._boards: dict[str, tuple[database.DatabaseFiles, list[KanbanClaim]]] = {}
         self._config: tuple[database.FileState | None, home_facts.HomeConfig] | None = None
@@ -94,6 +96,10 @@ class HomeScanner:
     def disk(self) -> DiskScanner | None:
         """The scanner that remembers the files of the home; None before the first snapshot."""
         return self._disk[1] if self._disk is not None else None
+
+    def use(self, kept: KeptRepos) -> None:
+        """Start the first walk with what an earlier process knew."""
+        self._kept = kept
 
     def guard(self, options: ScanOptions, name: str) -> Callable[[], None]:
         """Return a function that raises unless the database may be opened at this very moment."""
@@ -174,6 +180,9 @@ class HomeScanner:
                 stale_after_seconds=options.stale_after_seconds,
                 full_interval_seconds=options.full_interval_seconds,
             )
+            if self._kept is not None:
+                scanner.use(self._kept)
+                self._kept = None
             self._disk = (settings, scanner)
         return self._disk[1]
 

@@ -11,7 +11,6 @@ from array import array
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from hashlib import blake2b
 from itertools import pairwise
 from sys import intern
 from typing import Final, NamedTuple, TypeVar
@@ -29,6 +28,7 @@ from exporter.snapshot import (
     OpenSession,
     SessionSummary,
     SessionUsage,
+    session_key,
 )
 
 _K = TypeVar("_K")
@@ -43,12 +43,6 @@ _NO_HOLDS: Final[list[Hold]] = []
 """One list for nearly all open sessions; no code changes the holds of a session in place."""
 _FUTURE_TOLERANCE_SECONDS: Final = 60.0
 _RECENT_SECONDS: Final = 600.0
-
-
-def session_key(session_id: str) -> int:
-    """Return 63 bits that stand for a session id where the id itself must not appear."""
-    digest = blake2b(session_id.encode(errors="surrogateescape"), digest_size=8).digest()
-    return int.from_bytes(digest, "big") >> 1
 
 
 _CONTRIBUTION_BITS: Final = 42

@@ -11,6 +11,7 @@ from msgspec import structs
 
 from exporter.errors import DatabaseError, HomeError
 from exporter.evidence.liveness import LivingOwners
+from exporter.hermes.database import database_path, file_state
 from exporter.pruner.models import PruneMemory
 from exporter.pruner.requests import PrunePlanRequest, PrunePlanResult
 from exporter.reaper.models import (
@@ -127,6 +128,8 @@ class WorkerHome:
         trouble, detail = Trouble.NONE, ""
         if not self._reads:
             self._history.watched.load(request.watched)
+        if request.kept and request.walk_disk:
+            self._use_kept(request.kept)
         self._owners.holders = request.facts.holders
         # Read the journal first: usage of a session is marked if its history is in the trash.
         self._runs = self._run_reader.read(request.owner)
@@ -162,6 +165,32 @@ class WorkerHome:
             reborn,
             self._slow_start(),
         )
+
+    def _use_kept(self, data: bytes) -> None:
+        """Start with what an earlier process read, unless this one has read it already."""
+        if self._scanner.disk is not None:
+            return
+        from exporter.workers import kept_readings  # loaded for commands alone
+
+        kept = kept_readings.load(data, self._home, self._database())
+        if kept is not None:
+            self._scanner.use(kept.repos)
+            self._inventory_reader().set_measurements(kept.measured)
+
+    def kept(self) -> bytes | None:
+        """Return what a later process can start with; None if there is nothing."""
+        from exporter.workers import kept_readings
+
+        repos = self._scanner.disk.kept() if self._scanner.disk is not None else None
+        if repos is None:
+            return None
+        measured = self._inventory_reader().measurements()
+        return kept_readings.dump(self._home, self._database(), repos, measured)
+
+    def _database(self) -> tuple[int, int]:
+        """Return device and inode of state.db."""
+        found = file_state(database_path(self._home))
+        return (found.identity.device, found.identity.inode) if found is not None else (0, 0)
 
     def _with_marathons(
         self, snapshot: Snapshot, sessions: SessionSummary, near_ratio: float
@@ -418,7 +447,8 @@ def scan(home: WorkerHome, request: ScanRequest, reporter: Reporter) -> Plans:
     trim_heap()  # SQLite's pages and the parts of the reply were there
     if request.want != Want():
         reporter.progress(0, 1)  # the reading is delivered: the plans have their own time limit
-    return home.plans(request)
+    plans = home.plans(request)
+    return plans if request.kept is None else structs.replace(plans, kept=home.kept())
 
 
 def access(home: WorkerHome, request: ProbeRequest, reporter: Reporter) -> list[DeniedPart]:

@@ -58,6 +58,7 @@ PLAN_BYTES_MAX: Final = 256 * 1024 * 1024
 """Limit of a reply that names every target: enough for half a million items to prune."""
 _WATCHED_BYTES_MAX: Final = 700_000
 """Encoded in base64 it still fits into a frame."""
+_KEPT_BYTES_MAX: Final = 16 * 1024 * 1024
 
 
 # Reading a home
@@ -90,6 +91,10 @@ class ScanRequest(ScanOptions, frozen=True):
     """How long a session that an undo reopened is protected."""
     watched: bytes = b""
     """For a new worker: what an earlier one watched."""
+    kept: bytes | None = None
+    """What an earlier process read, for a scan that only shows figures; see `kept_readings`. None:
+    read everything, and send nothing to keep.
+    """
     want: Want = Want()
 
 
@@ -128,6 +133,8 @@ class Plans(Struct, frozen=True):
     prune: PrunePlanResult | None = None
     problem: Text = ""
     """Why a wanted plan is missing."""
+    kept: Annotated[bytes, Meta(max_length=_KEPT_BYTES_MAX)] | None = None
+    """What the next process can start with, if the request asked for it."""
 
 
 class ExplainRequest(Struct, frozen=True):

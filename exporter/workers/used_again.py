@@ -11,8 +11,7 @@ from msgspec import structs
 
 from exporter.runs.summary import KnownRuns
 from exporter.scan.database import StateReader
-from exporter.scan.session_table import session_key
-from exporter.snapshot import SessionUsage
+from exporter.snapshot import SessionUsage, session_key
 
 
 class UsedAgain:

@@ -50,6 +50,7 @@ def load_everything() -> None:
     """Load every handler: after the privilege drop the installation may be out of reach."""
     from exporter.pruner import planning  # noqa: F401 - it is loaded by that
     from exporter.pruner.gather import inventory_reader  # noqa: F401 - so is this
+    from exporter.workers import kept_readings  # noqa: F401 - and this
 
     for call in CALLS.values():
         call.load()

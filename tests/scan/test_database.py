@@ -19,8 +19,7 @@ from exporter.errors import DatabaseError
 from exporter.hermes.database import read_commit_stamp, stat_files
 from exporter.hermes.odd_rows import COST_COLUMNS, TOKEN_COLUMNS
 from exporter.scan.database import StateReader
-from exporter.scan.session_table import session_key
-from exporter.snapshot import SessionUsage, Trouble
+from exporter.snapshot import SessionUsage, Trouble, session_key
 from tests.real.hermes import NEWEST, VERSIONS, python_for
 from tests.real.holders import Holder, holder
 from tests.support.home_scans import counted, rewriter, sql

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from exporter.hermes.message_queries import MessageStats
 from exporter.hermes.session_queries import SessionRecord, SessionRow
 from exporter.hermes.turns import Conversation
-from exporter.scan.session_table import SessionTable, session_key
-from exporter.snapshot import SessionSummary, TurnState
+from exporter.scan.session_table import SessionTable
+from exporter.snapshot import SessionSummary, TurnState, session_key
 
 NOW = 1_800_000_000.0
 SAID = Conversation(TurnState.AFTER_TURN, 0, 0)

@@ -97,7 +97,7 @@ class InventoryResult(Struct, frozen=True):
     memory: PruneMemory
 
 
-class Measurements(Struct, frozen=True):
+class Measurements(Struct, frozen=True, array_like=True):
     """Sizes that are slow to measure; kept for the next inventory."""
 
     payloads: MeasuredSizes
@@ -220,7 +220,7 @@ class InventoryReader:
         return Measurements(self._payloads.save(), self._checkpoints.sizes)
 
     def set_measurements(self, measurements: Measurements) -> None:
-        """Take over what a forked child has measured."""
+        """Take over what another process has measured."""
         self._payloads.load(measurements.payloads)
         self._checkpoints.sizes = measurements.project_sizes
 

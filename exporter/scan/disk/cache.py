@@ -14,7 +14,7 @@ from typing import Final
 
 from exporter.hermes import paths
 from exporter.scan.disk.large_folder import FolderSample
-from exporter.scan.disk.repository import RepoReading, RepoWalk, read_repo
+from exporter.scan.disk.repository import KeptRepo, RepoReading, RepoWalk, read_repo
 from exporter.scan.disk.units import (
     LARGE_ENTRIES,
     DiskUnit,
@@ -48,6 +48,9 @@ _SHARED_REPOS: Final = 12
 _SHARE_SCANS: Final = 4
 """How often the names of a large folder are listed to check the next share of its files."""
 
+_KEPT_SHARE: Final = 20
+"""Of the kept readings, at most one part in this many is due to be made again at once."""
+
 Skip = Callable[[bytes, bytes], bool]
 """Called with a folder and a name: True if this subfolder is not part of the cache."""
 
@@ -74,11 +77,30 @@ class DiskCache:
         self._scan = 0
         self._refreshed_at: float | None = None
         self._owed = 0.0
+        self._kept: dict[bytes, KeptRepo] = {}
         self.nodes: dict[bytes, DiskUnit] = {}
         self.revision = 0
         """Changes when a node appears, disappears, must be read again, or has new figures."""
         self._totals: tuple[int, dict[DiskKind, FolderTotals]] = (-1, {})
         self._complete: tuple[int, bool] = (-1, False)
+
+    def use(self, kept: list[KeptRepo], seconds_ago: float) -> None:
+        """Start with readings of an earlier process, which ended so long ago.
+
+        A repository whose folder has changed since is read. Of the others the oldest readings are
+        made again in turn, as in one process, so that a wrong one is corrected in time.
+        """
+        self._kept = {each.path: each for each in kept}
+        turn = max(0.0, seconds_ago) / self._full_interval_seconds
+        self._owed = len(kept) * min(turn, 1 / _KEPT_SHARE)
+
+    def kept(self, clock_began_at: float) -> list[KeptRepo]:
+        """Return the readings of repositories; the monotonic clock began at this wall time."""
+        return [
+            KeptRepo(node.path, clock_began_at + node.read_at, node.reading)
+            for node in self.nodes.values()
+            if isinstance(node, RepositoryUnit) and node.reading is not None and node.settled
+        ]
 
     def refresh(self, moment: ScanTime, skip: Skip) -> None:
         """Update the nodes, as far as the time of this scan allows."""
@@ -305,10 +327,25 @@ class DiskCache:
             else:
                 self._new_folders.pop()
                 self._merge(node)
-        self._read_repos(self._new_repos, moment, trust=False)
+        self._take_kept(moment)
+        self._read_repos([n for n in self._new_repos if n.seen is None], moment, trust=False)
         self._new_repos = [
             n for n in self._new_repos if n.seen is None and self.nodes.get(n.path) is n
         ]
+
+    def _take_kept(self, moment: ScanTime) -> None:
+        """Give new nodes their kept reading, if their folder is as it was then."""
+        for node in self._new_repos if self._kept else ():
+            kept = self._kept.pop(node.path, None)
+            if kept is None or not kept.reading.settled:
+                continue
+            try:
+                found = os.lstat(node.path)
+            except OSError:
+                continue
+            if kept.reading.seen == folder_stamp(found) and found.st_dev == moment.device:
+                self.revision += node.take(kept.reading)
+                node.read_at = moment.monotonic - max(0.0, moment.now - kept.read_at)
 
     def _merge(self, node: FolderUnit) -> None:
         """Make a small subtree that was read completely one node."""

@@ -23,10 +23,11 @@ from exporter.scan.disk.walk import (
     folder_stamp,
 )
 
+_63_BITS: Final = 2**63 - 1
 _OPEN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class RepoReading(Struct, gc=False):
+class RepoReading(Struct, array_like=True, gc=False):
     """What one repository held when it was read."""
 
     seen: FolderStamp
@@ -39,6 +40,23 @@ class RepoReading(Struct, gc=False):
     """The sum of the change times of those folders; 0 if they are too young to be trusted."""
     workdir: bytes | None
     is_repository: bool
+
+
+class KeptRepo(Struct, array_like=True, frozen=True, gc=False):
+    """The reading of a repository that an earlier process made, and when."""
+
+    path: bytes
+    read_at: float
+    reading: RepoReading
+
+
+class KeptRepos(Struct, array_like=True, frozen=True):
+    """What an earlier process knew of the repositories of a home."""
+
+    home: tuple[int, int]
+    """Device and inode of the home."""
+    taken_at: float
+    repos: list[KeptRepo]
 
 
 class RepoWalk:
@@ -93,7 +111,7 @@ class RepoWalk:
     def _leaves_changed(self, begun: ScanTime) -> int:
         if not self._leaves or not begun.is_settled(max(self._leaves.values())):
             return 0
-        return sum(self._leaves.values())
+        return sum(self._leaves.values()) & _63_BITS
 
 
 def read_repo(path: bytes, moment: ScanTime, walk: RepoWalk) -> RepoReading | None:

@@ -18,6 +18,7 @@ from exporter.hermes import paths
 from exporter.hermes.checkpoints import StoreProject
 from exporter.scan.disk.cache import DiskCache
 from exporter.scan.disk.projects import Projects
+from exporter.scan.disk.repository import KeptRepos
 from exporter.scan.disk.units import DiskUnit, ReadEffort
 from exporter.scan.disk.walk import FolderTotals, ScanTime
 from exporter.snapshot import DiskKind, DiskReport, DiskUsage
@@ -55,6 +56,9 @@ class DiskScanner:
         self._projects = Projects(home, stale_after_seconds, mountinfo)
         self._identity: tuple[int, int] | None = None
         self._excluded: frozenset[bytes] = frozenset()
+        self._kept: KeptRepos | None = None
+        self._scanned_at = 0.0
+        self._clock_began_at = 0.0
         self._reset()
 
     def scan(
@@ -73,6 +77,16 @@ class DiskScanner:
             return self._report(unreadable=1)
         return self._report(unreadable=0)
 
+    def use(self, kept: KeptRepos) -> None:
+        """Start with what an earlier process knew; call it before the first scan."""
+        self._kept = kept
+
+    def kept(self) -> KeptRepos | None:
+        """Return what a later process can start with; None before the first scan."""
+        if self._identity is None:
+            return None
+        return KeptRepos(self._identity, self._scanned_at, self._repos.kept(self._clock_began_at))
+
     def repositories(self) -> list[DiskUnit]:
         """Return the nodes below checkpoints/, without the store, as of the last scan."""
         return list(self._repos.nodes.values())
@@ -86,6 +100,10 @@ class DiskScanner:
         if self._identity != (found.st_dev, found.st_ino):
             self._identity = (found.st_dev, found.st_ino)
             self._reset()
+            if self._kept is not None and self._kept.home == self._identity:
+                self._repos.use(self._kept.repos, now - self._kept.taken_at)
+            self._kept = None
+        self._scanned_at, self._clock_began_at = now, now - monotonic
         for cache in self._caches:
             moment = ScanTime(
                 now=now,

@@ -156,7 +156,9 @@ def choose_units(nodes: list[DiskUnit], effort: ReadEffort, full: int) -> UnitsT
         by_time = sorted(others, key=attrgetter("newest"), reverse=True)
         look.update(dict.fromkeys(_first_with(effort.hot_entries, by_time)))
     share = -(-total // effort.round_scans) - sum(node.entries for node in read)
-    look.update(dict.fromkeys(_first_with(share, sorted(others, key=attrgetter("checked")))))
+    look.update(
+        dict.fromkeys(_first_with(share, sorted(others, key=attrgetter("checked", "read_at"))))
+    )
     return UnitsToRead(read, list(look))
 
 

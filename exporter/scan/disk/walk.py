@@ -36,7 +36,7 @@ PORTION_NAMES: Final = 4096
 _FOLDERS_PER_CHECK: Final = 64
 
 
-class FolderTotals(Struct, gc=False):
+class FolderTotals(Struct, array_like=True, gc=False):
     """What was counted of one kind."""
 
     blocks: int = 0

@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from msgspec import structs
 
 from exporter.hermes.checkpoints import CheckpointLayout, ProjectState, StoreReader
 from exporter.scan.disk.scanner import DiskScanner
@@ -577,6 +578,67 @@ def test_projects_can_be_asked_for_between_scans(home: Path) -> None:
     (stored,) = scanner.stored_projects()
     assert (stored.name, found[CheckpointLayout.STORE, ProjectState.ORPHAN]) == (C, 0)
     assert abs(stored.last_touch - time.time()) < 600
+
+
+# What an earlier process has kept
+
+
+def many_repos(home: Path) -> list[Path]:
+    """Make more repositories than a scan reads at each time; return their folders."""
+    repos = [home / f"checkpoints/{number:016x}" for number in range(40)]
+    for repo in repos:
+        (repo / "objects/aa").mkdir(parents=True)
+        fill(repo / "objects/aa", 30)
+        (repo / "HEAD").write_text("ref: refs/heads/main\n")
+    settle(*repos, *(repo / "objects/aa" for repo in repos))
+    return repos
+
+
+def later(watched: Watched, seconds: float = 0.0) -> Watched:
+    """Return a new process's scanner that starts with what this one knew so long ago."""
+    kept = watched.scanner.kept()
+    assert kept is not None
+    scanner = DiskScanner(str(watched.home), processes=1)
+    scanner.use(structs.replace(kept, taken_at=kept.taken_at - seconds))
+    return Watched(watched.home, scanner)
+
+
+def test_a_later_process_starts_with_kept_readings_and_sees_what_changed(home: Path) -> None:
+    repos = many_repos(home)
+    first = Watched(home)
+    first.assert_as_du()
+    before = du(home)
+    grow(repos[7] / "objects/aa/session_00001.json")  # shows in no folder that is looked at
+    second = later(first)
+    assert total_bytes(second.scan()) == before
+    (repos[7] / "index").write_bytes(b"x" * 5000)  # as git does at every snapshot
+    (repos[8] / "index").write_bytes(b"x" * 5000)
+    shutil.rmtree(repos[9])
+    shutil.copytree(repos[10], home / f"checkpoints/{99:016x}")
+    later(first).assert_as_du()
+
+
+def test_kept_readings_are_made_again_in_turn(home: Path) -> None:
+    repos = many_repos(home)
+    watched = Watched(home)
+    watched.assert_as_du()
+    for repo in repos:
+        grow(repo / "objects/aa/session_00001.json")
+    commands = 0
+    while not watched.is_as_du():
+        watched = later(watched, seconds=86400)
+        commands += 1
+    assert 15 < commands <= 25
+
+
+def test_kept_readings_of_another_home_are_not_used(home: Path, tmp_path: Path) -> None:
+    many_repos(home)
+    first = Watched(home)
+    first.assert_as_du()
+    shutil.copytree(home, tmp_path / "copy", symlinks=True)
+    shutil.rmtree(home)
+    (tmp_path / "copy").rename(home)
+    later(first).assert_as_du()
 
 
 def counts(report: DiskReport) -> dict[tuple[str, str], int]:

@@ -1,0 +1,76 @@
+"""What takes long to read in a home and seldom changes, as bytes for a later process.
+
+A command without an agent keeps it in its state directory, so that the next command need not read
+it again. It is for figures only: a run that acts on a home reads all of it anew. A repository whose
+folder changed is read again, a project or session that was written to is measured again. Bytes that
+are damaged, of another format or of another home are ignored.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from exporter.hermes.payload_sizes import MeasuredSizes
+from exporter.pruner.gather.inventory_reader import Measurements
+from exporter.scan.disk.repository import KeptRepos
+
+BYTES_MAX: Final = 8 * 1024 * 1024
+_FORMAT: Final = 1
+_REPOS_MAX: Final = 12_000
+_PAIRS_BYTES_MAX: Final = 3 * 1024 * 1024
+_PAIR_BYTES: Final = 16
+_PROJECTS_MAX: Final = 10_000
+_NOTHING: Final = MeasuredSizes(b"", 0, 0)
+
+
+class KeptReadings(Struct, frozen=True, array_like=True):
+    """The readings of one home."""
+
+    format: int
+    home: bytes
+    """The path of the home."""
+    database: tuple[int, int]
+    """Device and inode of state.db; those of no file if there was none."""
+    repos: KeptRepos
+    measured: Measurements
+
+
+_decoder: Final = msgspec.msgpack.Decoder(KeptReadings)
+
+
+def dump(
+    home: str, database: tuple[int, int], repos: KeptRepos, measured: Measurements
+) -> bytes | None:
+    """Return the readings as bytes, of a very large home only a part; None if even that is long."""
+    payloads = measured.payloads
+    if len(payloads.pairs) > _PAIRS_BYTES_MAX:
+        payloads = _NOTHING
+    projects = dict(list(measured.project_sizes.items())[:_PROJECTS_MAX])
+    some = msgspec.structs.replace(repos, repos=repos.repos[:_REPOS_MAX])
+    data = msgspec.msgpack.encode(
+        KeptReadings(_FORMAT, os.fsencode(home), database, some, Measurements(payloads, projects))
+    )
+    return data if len(data) <= BYTES_MAX else None
+
+
+def load(data: bytes, home: str, database: tuple[int, int]) -> KeptReadings | None:
+    """Return the readings of this home; None if these bytes are not such.
+
+    Sizes of another database than this are left out.
+    """
+    try:
+        kept = _decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    if kept.format != _FORMAT or kept.home != os.fsencode(home):
+        return None
+    if len(kept.measured.payloads.pairs) % _PAIR_BYTES:
+        return None
+    if kept.database != database:
+        measured = msgspec.structs.replace(kept.measured, payloads=_NOTHING)
+        return msgspec.structs.replace(kept, measured=measured)
+    return kept
