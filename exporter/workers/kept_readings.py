@@ -20,6 +20,9 @@ from exporter.scan.disk.repository import KeptRepos
 
 BYTES_MAX: Final = 8 * 1024 * 1024
 _FORMAT: Final = 1
+_MANY_FILES: Final = 1_000
+_MANY_PROJECTS: Final = 20
+_MANY_MESSAGES: Final = 20_000
 _REPOS_MAX: Final = 12_000
 _PAIRS_BYTES_MAX: Final = 3 * 1024 * 1024
 _PAIR_BYTES: Final = 16
@@ -45,7 +48,12 @@ _decoder: Final = msgspec.msgpack.Decoder(KeptReadings)
 def dump(
     home: str, database: tuple[int, int], repos: KeptRepos, measured: Measurements
 ) -> bytes | None:
-    """Return the readings as bytes, of a very large home only a part; None if even that is long."""
+    """Return the readings as bytes, of a very large home only a part.
+
+    None for a small home, which is soon read anew, and if the bytes are still too many.
+    """
+    if _is_small(repos, measured):
+        return None
     payloads = measured.payloads
     if len(payloads.pairs) > _PAIRS_BYTES_MAX:
         payloads = _NOTHING
@@ -55,6 +63,15 @@ def dump(
         KeptReadings(_FORMAT, os.fsencode(home), database, some, Measurements(payloads, projects))
     )
     return data if len(data) <= BYTES_MAX else None
+
+
+def _is_small(repos: KeptRepos, measured: Measurements) -> bool:
+    files = sum(each.reading.rest.files + each.reading.leaves.files for each in repos.repos)
+    return (
+        files < _MANY_FILES
+        and len(measured.project_sizes) < _MANY_PROJECTS
+        and measured.payloads.highest < _MANY_MESSAGES
+    )
 
 
 def load(data: bytes, home: str, database: tuple[int, int]) -> KeptReadings | None:

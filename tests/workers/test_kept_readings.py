@@ -14,7 +14,9 @@ from exporter.scan.disk.walk import FolderTotals
 from exporter.workers import kept_readings
 
 HOME, DATABASE = "/home/ada/.hermes\udcff", (1, 2)
-MEASURED = Measurements(MeasuredSizes(array("q", (7, 8)).tobytes(), 3, 4), {"project": (5.0, 6)})
+MEASURED = Measurements(
+    MeasuredSizes(array("q", (7, 8)).tobytes(), 3, 40_000), {"project": (5.0, 6)}
+)
 
 
 def repos(count: int = 1) -> KeptRepos:
@@ -68,3 +70,9 @@ def test_of_a_very_large_home_a_part_is_kept() -> None:
     assert found is not None
     assert len(found.repos.repos) == 12_000
     assert found.measured.payloads.measured_up_to == 0
+
+
+def test_of_a_small_home_nothing_is_kept() -> None:
+    few = Measurements(MeasuredSizes(b"", 0, 5_000), {"project": (5.0, 6)})
+    assert kept_readings.dump(HOME, DATABASE, repos(10), few) is None
+    assert kept_readings.dump(HOME, DATABASE, repos(1_000), few) is not None

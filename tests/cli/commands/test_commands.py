@@ -148,7 +148,7 @@ def on_terminal(*words: str | Path) -> str:
 # What they leave
 
 
-def test_commands_that_look_leave_no_state(options: Words, tmp_path: Path) -> None:
+def test_commands_that_look_at_a_small_home_leave_no_state(options: Words, tmp_path: Path) -> None:
     for command in ("status", "sessions", "check"):
         run(command, *options)
     assert not (tmp_path / "state").exists()
