@@ -320,6 +320,9 @@ class Probe(Struct, frozen=True):
     filesystem: Filesystem | None
     private: bool = False
     """True if only the home's owner and root can enter it, or replace it."""
+    cannot_write: Text = ""
+    """Why its owner cannot write it, in words without a path; empty if nothing is known against it.
+    """
 
 
 class MatchedFiles(Struct, frozen=True):

@@ -29,7 +29,7 @@ from exporter import __version__, logs
 from exporter.agent.command_runs import Caller
 from exporter.agent.manual_prune import PruneCommand
 from exporter.agent.manual_reap import ReapCommand
-from exporter.agent.memory_service import MemoryService, UnwatchedError
+from exporter.agent.memory_service import MemoryService, UnwatchedError, UnwritableError
 from exporter.agent.run_messages import CANCEL, GO, RunMessage, RunProgress, RunWaits
 from exporter.agent.service import HostService
 from exporter.agent.socket_messages import (
@@ -54,7 +54,12 @@ _SIGN_OF_LIFE_SECONDS: Final = 5.0
 _SEEN_SECONDS: Final = 4.0
 """How long the reply about a run waits for a scan that has seen what the run did."""
 _UNREAD_BYTES_MAX: Final = 64 * 1024
-_KINDS: Final = ((UnwatchedError, "unwatched"), (QueryError, "busy"), (UsageError, "usage"))
+_KINDS: Final = (
+    (UnwatchedError, "unwatched"),
+    (UnwritableError, "unwritable"),
+    (QueryError, "busy"),
+    (UsageError, "usage"),
+)
 _CLIENT_ERRORS: Final = (OSError, TimeoutError, EOFError, msgspec.MsgspecError, ValueError)
 
 T = TypeVar("T")
@@ -89,6 +94,9 @@ class AgentAccess(Protocol):
 
     def homes(self, uid: int, paths: Sequence[str]) -> list[Home]:
         """Return the homes that this user may act on; raise UnwatchedError if there are none."""
+
+    def refuse_unwritable(self, homes: Sequence[Home]) -> None:
+        """Raise UnwritableError if the agent could change nothing in any of them."""
 
     def start(
         self, uid: int, homes: Sequence[Home], caller: Caller, work: Callable[[HostService], T]
@@ -211,6 +219,8 @@ class CommandSocket:
         listening = asyncio.create_task(self._listen_to_command(reader, caller))
         try:
             homes = self._agent.homes(uid, question.homes)
+            if question.arguments.get("execute") or question.command in ("undo", "purge"):
+                self._agent.refuse_unwritable(homes)
             future = asyncio.wrap_future(self._agent.start(uid, homes, caller, run))
             name = question.command
             log.info("command", command=_LOGGED.get(name, name), uid=uid, homes=len(homes))

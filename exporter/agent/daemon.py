@@ -148,6 +148,7 @@ class _Agent:
             queries=self._queries,
         )
         server = await serve_http(self._options.listen_addresses, routes, security=self._security)
+        self._queries.listen_addresses = server.addresses
         for address in server.addresses:
             log.info(
                 "listening",
@@ -259,7 +260,13 @@ class _Agent:
         self._published.publish(
             metrics=self._metrics.render(view),
             status=msgspec.json.encode(
-                status.status(view, self._loop.settings, public=True, started_at=self._started_at)
+                status.status(
+                    view,
+                    self._loop.settings,
+                    public=True,
+                    by_agent=True,
+                    started_at=self._started_at,
+                )
             ),
             sessions=self._sessions(),
             runs=msgspec.json.encode(status.last_runs(view)),

@@ -21,7 +21,7 @@ from msgspec import structs
 
 from exporter.agent import run_history
 from exporter.agent.command_runs import Caller, CommandRuns
-from exporter.agent.memory_service import MemoryService, states_of
+from exporter.agent.memory_service import MemoryService, UnwritableError, states_of
 from exporter.agent.scan_loop import ScanLoop
 from exporter.agent.service import HostService
 from exporter.agent.session_list import public_id, session_row
@@ -108,6 +108,8 @@ class AgentQueries:
         self._store = store
         self._queue = queue
         self._state_dir = state_dir
+        self.listen_addresses: Sequence[str] = ()
+        """Where the pages of this agent are."""
         self._view: HostView | None = None
         self._began = self._ended = 0
         self._must_see = 0
@@ -161,7 +163,9 @@ class AgentQueries:
     def service(self, uid: int, homes: Sequence[str]) -> MemoryService:
         if self._view is None:
             raise QueryError("the first scan is under way")
-        return MemoryService(self._loop, self._view, self._state_dir, uid, homes)
+        return MemoryService(
+            self._loop, self._view, self._state_dir, uid, homes, self.listen_addresses
+        )
 
     def homes(self, uid: int, paths: Sequence[str]) -> list[Home]:
         if self._view is None:
@@ -170,6 +174,13 @@ class AgentQueries:
         if uid == 0 and paths:  # the operator's word, as --home is without an agent
             found = [structs.replace(home, may_write=not home.problem) for home in found]
         return found
+
+    def refuse_unwritable(self, homes: Sequence[Home]) -> None:
+        paths = {home.path for home in homes}
+        probes = [state.probe for state in self._loop.states() if state.home.path in paths]
+        reasons = [probe.cannot_write if probe is not None else "" for probe in probes]
+        if reasons and all(reasons):
+            raise UnwritableError(f"the agent cannot write there ({reasons[0]})")
 
     def start(
         self, uid: int, homes: Sequence[Home], caller: Caller, work: Callable[[HostService], T]

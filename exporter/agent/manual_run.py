@@ -256,5 +256,14 @@ def unfinished_run_notes(loop: ScanLoop) -> Iterator[str]:
             yield what
 
 
+def cannot_write_notes(result: RunResult) -> Iterator[str]:
+    """Yield a line for each home whose plan cannot be carried out from here."""
+    for each in result.plans:
+        why = each.state.probe.cannot_write if each.state.probe is not None else ""
+        if each.actions and why:
+            label = escape_control(each.state.home.label)
+            yield f"{label}: --yes would change nothing: {why}; `hermes-exporter check` tells more"
+
+
 def _saved_item(kind: ManualRun, path: str, action: Action[Any]) -> SavedItem:
     return SavedItem(path, action.target, kind.digest(action))

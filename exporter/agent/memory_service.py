@@ -11,6 +11,7 @@ from msgspec import structs
 from exporter.agent.home_state import HomeState
 from exporter.agent.scan_loop import ScanLoop, ScanPurpose
 from exporter.agent.service import HostService
+from exporter.agent.visibility import runbook_advice
 from exporter.collectors.view import HostView
 from exporter.discovery.homes import RefusedHome
 from exporter.errors import ExporterError
@@ -19,6 +20,10 @@ from exporter.web.queries import QueryError
 
 class UnwatchedError(ExporterError):
     """The agent watches no home that this user asks about."""
+
+
+class UnwritableError(ExporterError):
+    """The agent may not write; a command may."""
 
 
 def states_of(
@@ -51,13 +56,25 @@ class MemoryService(HostService):
     """
 
     def __init__(
-        self, loop: ScanLoop, view: HostView, state_dir: str, uid: int, paths: Sequence[str]
+        self,
+        loop: ScanLoop,
+        view: HostView,
+        state_dir: str,
+        uid: int,
+        paths: Sequence[str],
+        listen_addresses: Sequence[str],
     ) -> None:
         """`paths` narrows it to these homes; empty means all that this user may see."""
         super().__init__(loop, state_dir)
         self._mine = states_of(loop, view, uid, paths)
         self._view = view
+        self._listen_addresses = listen_addresses
         self._sees_all = uid == 0 and not paths
+
+    def check(self) -> dict[str, Any]:
+        report = super().check()
+        report["advice"] += runbook_advice(self._loop.settings, self._listen_addresses)
+        return report
 
     def explain(self, session_id: str) -> dict[str, Any]:
         self._refuse_while_scanning()

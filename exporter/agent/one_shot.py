@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
-from exporter.agent.options import Options
+from exporter.agent.options import DEFAULT_LISTEN_ADDRESS, Options
 from exporter.agent.scan_loop import ScanLoop
 from exporter.agent.service import HostService
 from exporter.agent.state_file import state_lock
 from exporter.agent.state_store import StateStore, copy_memories
+from exporter.agent.visibility import runbook_advice
 from exporter.config.load import load, read
 from exporter.config.settings import Settings
 from exporter.errors import ConfigError, UsageError
@@ -61,20 +62,11 @@ def check(options: Options) -> dict[str, Any]:
     with closing(StateStore.in_memory()) as store:
         copy_memories(options.state_dir, store)
         with _service(options, settings, store) as service:
-            return service.check()
-
-
-def advice(options: Options) -> list[str]:
-    """Return what would make the agent more useful; nothing of it is wrong."""
-    from exporter.web.listen import is_local
-
-    settings = Settings() if options.config_file is None else read(options.config_file)[0]
-    if settings.alerts.runbook_base or not all(map(is_local, options.listen_addresses)):
-        return []
-    addresses = " and ".join(options.listen_addresses)
-    where = f"alerts link to the runbooks of this agent, and only this host can open {addresses}"
-    fix = "set alerts.runbook_base and write the rules with it (docs/alerts.md)"
-    return [f"{where}; if it listens nowhere else, {fix}"]
+            report = service.check()
+    named = options.listen_addresses
+    addresses = () if named == (DEFAULT_LISTEN_ADDRESS,) else named
+    report["advice"] += runbook_advice(settings, addresses)
+    return report
 
 
 def _web_problems(path: str) -> list[str]:

@@ -131,6 +131,11 @@ class ScanLoop:
         self._last_survey: Survey | None = None
 
     @property
+    def acts(self) -> bool:
+        """True for the loop of an agent, False for that of a command."""
+        return self._reaper is not None
+
+    @property
     def census(self) -> Census:
         """The homes and refusals that the last search found."""
         return self._homes.census

@@ -22,7 +22,8 @@ from exporter.agent.run_result import RunReport, RunResult, unknown_sources
 from exporter.agent.scan_loop import PROBE_SECONDS, READ_SECONDS, ScanLoop, ScanPurpose
 from exporter.agent.session_list import session_row
 from exporter.agent.socket_messages import OpenSessions
-from exporter.agent.visibility import capabilities, needs_attention
+from exporter.agent.status import cannot_write
+from exporter.agent.visibility import capabilities, needs_attention, no_writing
 from exporter.agent.watched_homes import ROOT_OWNED, SELECT_IT
 from exporter.collectors.view import HomeView, HostView
 from exporter.discovery.homes import RefusedHome
@@ -59,7 +60,7 @@ class HostService:
     def status(self) -> dict[str, Any]:
         """Return all homes for one screen."""
         view = self._scan_with_prune_figures(by_hand=True)
-        return host_status.status(view, self._loop.settings, public=False)
+        return host_status.status(view, self._loop.settings, public=False, by_agent=self._loop.acts)
 
     def sessions(
         self, verdict: str | None = None, source: str | None = None, *, over_limit: bool = False
@@ -186,6 +187,9 @@ class HostService:
         if not home.problem and self._loop.settings.only_watches(home, may_write=home.may_write):
             what = "reap or prune it, as the configuration asks"
             found["cannot"].append({"what": what, "why": ROOT_OWNED, "grant": SELECT_IT})
+        why = cannot_write(view, by_agent=self._loop.acts)
+        if why and view.up:
+            found["cannot"].append(no_writing(home.path, why))
         return found
 
     def count_homes(self) -> int:
@@ -245,6 +249,7 @@ class HostService:
             manual_run.execute(kind, self._loop, result, progress, acting)
         else:
             result.notes += manual_run.unfinished_run_notes(self._loop)
+            result.notes += manual_run.cannot_write_notes(result)
             if any(each.actions for each in result.plans):
                 manual_run.try_save(kind, self._loop, self._state_dir, result)
         return result.report()

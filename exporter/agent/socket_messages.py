@@ -41,8 +41,8 @@ class Reply(Struct, frozen=True, tag="reply"):
 
     version: str
     kind: str = ""
-    """Empty: `result` is the answer. `unwatched`, `version`, `busy`: the command must scan by
-    itself. `failed`, `usage`: the command fails with `error`."""
+    """Empty: `result` is the answer. `unwatched`, `unwritable`, `version`, `busy`: the command
+    must do it by itself. `failed`, `usage`: the command fails with `error`."""
     error: str = ""
     exit_status: int = 1
     """Of the error."""

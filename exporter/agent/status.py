@@ -15,18 +15,23 @@ from exporter.snapshot import DiskKind, DiskUsage
 
 
 def status(
-    view: HostView, settings: Settings, *, public: bool, started_at: float | None = None
+    view: HostView,
+    settings: Settings,
+    *,
+    public: bool,
+    by_agent: bool,
+    started_at: float | None = None,
 ) -> dict[str, Any]:
     """Return all homes in one document; `public` omits what HTTP must not show: paths, PIDs.
 
-    `started_at` is when the agent that answers began; None for a command without an agent.
+    `by_agent`: an agent answers, and `started_at` is when it began.
     """
     refused = [
         {"path": each.path, "why": each.why, "fix": each.fix, "own": each.own}
         for each in view.refused
     ]
     return {
-        "homes": [_home(home, public=public) for home in view.homes],
+        "homes": [_home(home, public=public, by_agent=by_agent) for home in view.homes],
         "refused": len(refused) if public else refused,
         "agent": {
             "version": __version__,
@@ -54,7 +59,7 @@ def _mode(enforcing: bool) -> str:
     return (Mode.ENFORCE if enforcing else Mode.OBSERVE).value
 
 
-def _home(home: HomeView, *, public: bool) -> dict[str, Any]:
+def _home(home: HomeView, *, public: bool, by_agent: bool) -> dict[str, Any]:
     sessions = home.snapshot.sessions if home.snapshot is not None else None
     row: dict[str, Any] = {"home": home.label}
     if not public:
@@ -93,6 +98,7 @@ def _home(home: HomeView, *, public: bool) -> dict[str, Any]:
             else None,
         },
         "has_database": home.snapshot.database_present if home.snapshot is not None else None,
+        "cannot_write": cannot_write(home, by_agent=by_agent),
         "scanned_at": home.scanned_at,
         "leaked": _leaked(home),
         "unknown": {each.reason.value: each.sessions for each in home.unknown},
@@ -101,6 +107,16 @@ def _home(home: HomeView, *, public: bool) -> dict[str, Any]:
         "next_clean_up_at": home.next_clean_up_at,
         **_prune_figures(home),
     }
+
+
+def cannot_write(home: HomeView, *, by_agent: bool) -> str | None:
+    """Return why nothing that is planned can be done; null if nothing is known against it.
+
+    An agent that only observes is often not allowed to write homes, and need not be: a command then
+    does it without the agent.
+    """
+    acts = home.reaper_enforcing or home.prune_enforcing or not by_agent
+    return (home.probe.cannot_write or None) if acts and home.probe is not None else None
 
 
 def _capped(home: HomeView) -> dict[str, Any] | None:

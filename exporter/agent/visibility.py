@@ -8,9 +8,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from exporter.collectors.view import HomeView
+from exporter.config.settings import Settings
 from exporter.scan.access import DeniedPart
+from exporter.scan.probe import READ_ONLY
 from exporter.snapshot import LockAnswer, Trouble
 from exporter.text import format_pids
+from exporter.web.listen import is_local
 
 _ROOT_WITHOUT_RIGHTS: Final = (
     "the agent is root without CAP_SYS_PTRACE, so other users' processes hide their descriptors",
@@ -162,6 +165,31 @@ def capabilities(
                 grant = _REAL_ONE if " is a symlink" in why else grant
             cannot.append(_entry(what, why, grant))
     return {"home": home.label, "path": home.path, "can": can, "cannot": cannot}
+
+
+def no_writing(path: str, why: str) -> dict[str, str]:
+    """Return the entry of a home that can be read, and in which nothing can be changed."""
+    file = shlex.quote(os.path.join(path, "state.db") if why.endswith("state.db") else path)
+    grant = f"chmod u+w {file}"
+    if why == READ_ONLY:
+        grant = f"mount it writable (`findmnt -T {file}`); the unit of a service needs enforce.conf"
+    return _entry("reap, prune, undo or purge here", why, grant)
+
+
+def runbook_advice(settings: Settings, addresses: Sequence[str]) -> list[str]:
+    """Return how others could open the runbooks that alerts link to, if they cannot.
+
+    `addresses` are those on which the agent listens; empty: they are not known.
+    """
+    if settings.alerts.runbook_base or not all(map(is_local, addresses)):
+        return []
+    where = (
+        f"only this host can open {' and '.join(addresses)}"
+        if addresses
+        else "only this host can open them unless --web.listen-address says otherwise"
+    )
+    fix = "set alerts.runbook_base and write the rules with it (docs/alerts.md)"
+    return [f"alerts link to the runbooks of the agent, and {where}; for others, {fix}"]
 
 
 def needs_attention(home: HomeView) -> bool:

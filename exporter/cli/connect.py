@@ -48,7 +48,9 @@ T = TypeVar("T")
 
 _CONNECT_SECONDS: Final = 2.0
 _ANSWER_SECONDS: Final = 90.0
-_SCAN_INSTEAD: Final = ("unwatched", "busy", "version")
+_SCAN_INSTEAD: Final = ("unwatched", "busy", "version", "unwritable")
+_TOLD: Final = ("version", "unwritable")
+"""Those of which a person should know why."""
 
 
 class AgentAbsentError(ExporterError):
@@ -143,7 +145,7 @@ def alone(options: Options) -> Iterator[HostService]:
 def result_of(reply: Reply) -> Any:
     """Return the result of a reply, or raise the error that it tells."""
     if reply.kind in _SCAN_INSTEAD:
-        raise AgentAbsentError(reply.error if reply.kind == "version" else "", answered=True)
+        raise AgentAbsentError(reply.error if reply.kind in _TOLD else "", answered=True)
     if reply.kind == "usage":
         raise UsageError(reply.error)
     if reply.kind:

@@ -17,6 +17,7 @@ from exporter.scan.filesystem import filesystem_of
 from exporter.snapshot import DatabaseProbe, FileIdentity, LockAnswer, Probe, Trouble
 
 STATE: Final = "state.db"
+READ_ONLY: Final = "its filesystem is mounted read-only"
 
 
 def probe_home(home: str, owner: int) -> Probe:
@@ -38,7 +39,22 @@ def probe_home(home: str, owner: int) -> Probe:
         leases_readable=found_leases is not None,
         filesystem=filesystem_of(home),
         private=_is_private(home, owner),
+        cannot_write=_why_not_writable(home),
     )
+
+
+def _why_not_writable(home: str) -> str:
+    """Return why nothing can be changed here by this process, which is of the home's owner."""
+    try:
+        if os.statvfs(home).f_flag & os.ST_RDONLY:
+            return READ_ONLY
+    except OSError:
+        return ""  # then the home cannot be read either, which is told
+    for name, what in (("", "the home's folder"), (STATE, STATE)):
+        path = os.path.join(home, name)
+        if os.path.exists(path) and not os.access(path, os.W_OK):
+            return f"its owner may not write {what}"
+    return ""
 
 
 def _is_private(home: str, owner: int) -> bool:

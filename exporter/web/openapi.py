@@ -113,6 +113,7 @@ _SCHEMAS: Final = {
         capped=_or_null(_object(items=_WHOLE, bytes=_WHOLE, more_at=_or_null(_NUMBER))),
         next_clean_up_at=_or_null(_NUMBER),
         has_database=_or_null(_FLAG),
+        cannot_write=_or_null(_TEXT),
         scanned_at=_or_null(_NUMBER),
     ),
     "Session": _object(**_SESSION),

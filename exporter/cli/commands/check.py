@@ -33,20 +33,20 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from exporter.agent import one_shot
-
     options = arguments.options(args)
     report = ask(options, "check")
     if report is None:
+        from exporter.agent import one_shot
+
         with scanning():
             report = one_shot.check(options)
-    unused = report.pop("advice", ())  # it is for people; scripts rely on the other keys
+    advice = report.pop("advice", ())  # it is for people; scripts rely on the other keys
     if args.json:
         output.show_json(report)
     else:
         from exporter.cli.render import check
 
-        output.show(check.blocks(report, [*unused, *one_shot.advice(options)]))
+        output.show(check.blocks(report, advice))
     if report["config"]:
         raise ConfigError("\n".join(report["config"]))
     return 0 if report["ok"] else 1

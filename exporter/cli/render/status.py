@@ -87,7 +87,10 @@ def _detail(home: HomeJson, mixed: bool) -> Iterator[Block]:
         yield _thresholds(home)
         yield from _when_a_run_acts(home)
     would = _would(home)
-    if would:
+    if would and home.get("cannot_write"):
+        yield _fact("cannot", Cell(f"change anything: {home['cannot_write']}", Tone.BAD))
+        yield _fact("otherwise", Cell(would))
+    elif would:
         yield _fact("would", Cell(would))
     if home.get("next_clean_up_at") is not None:
         when = format_time(home["next_clean_up_at"])
@@ -189,6 +192,8 @@ def _acts(home: HomeJson, row: Mapping[str, Any], now: float) -> str:
     """Return when a run acts on a threshold that is over."""
     if home["mode"]["prune"] != "enforce":
         return "no run acts by itself (prune.mode is observe)"
+    if home.get("cannot_write"):
+        return f"no run can act: {home['cannot_write']}"
     if RUN_FAILED in home.get("prune_blocked", ()):
         return f"{why_blocked(RUN_FAILED)}; the agent tries again later"
     if row["acts_at"] is not None and row["acts_at"] > now:
@@ -320,6 +325,8 @@ def _troubles(homes: list[HomeJson]) -> Iterator[Line]:
             yield Line((name, Cell("reaps no more:"), Cell(home["breaker"], Tone.BAD)))
         if _crossed(home):
             yield Line((name, Cell("is over"), _pressure(home)))
+        if home.get("cannot_write"):
+            yield Line((name, Cell("cannot be changed:"), Cell(home["cannot_write"], Tone.BAD)))
 
 
 def _losses(home: HomeJson) -> Iterator[str]:

@@ -61,7 +61,7 @@ def test_status_has_the_keys_that_scripts_rely_on(options: Words, home: Path) ->
         *("not_listed", "thresholds", "breaker", "would_reap", "slow_start", "would_prune"),
         *("capped", "scanned_at", "leaked", "unknown", "policies", "prune_blocked", "unreachable"),
         *("could_prune", "has_database", "next_clean_up_at", "planned_at"),
-        *("waiting", "why_down"),
+        *("waiting", "why_down", "cannot_write"),
     }
     assert first["up"] is True
     assert first["sessions"].keys() == {"open", "ended", "empty", "trivial"}
