@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -37,13 +37,21 @@ from exporter.evidence.models import PossibleHome as ProcessCandidate
 from exporter.evidence.survey import survey as survey_processes
 from exporter.pruner.models import PruneMemory
 from exporter.reaper.models import Judgement
+from exporter.runs.past_session import PastSession
 from exporter.snapshot import OpenSession, Probe, Trouble
 from exporter.workers import client, protocol
 from exporter.workers.cancellation import Cancellation
 from exporter.workers.path_prober import PathProber
 from exporter.workers.pool import Pool
 from exporter.workers.process import Worker
-from exporter.workers.protocol import Call, ExplainRequest, ProbeRequest, ScanRequest, Want
+from exporter.workers.protocol import (
+    Call,
+    ExplainReply,
+    ExplainRequest,
+    ProbeRequest,
+    ScanRequest,
+    Want,
+)
 from exporter.workers.starter import Starter
 
 Request = TypeVar("Request")
@@ -349,15 +357,28 @@ class ScanLoop:
         """Return why the last scan judged this session so, for each of the homes where it is open;
         without `states` in all homes.
         """
-        found: list[tuple[str, OpenSession, Judgement]] = []
+        return [
+            (label, reply.session, reply.judgement)
+            for label, reply in self._ask_about(session_id, states)
+            if reply.session and reply.judgement
+        ]
+
+    def past_sessions(
+        self, session_id: str, states: Sequence[HomeState]
+    ) -> list[tuple[str, PastSession]]:
+        """Return what became of a session that is not open, for each home that knows of it."""
+        found = self._ask_about(session_id, states)
+        return [(label, reply.past) for label, reply in found if reply.past is not None]
+
+    def _ask_about(
+        self, session_id: str, states: Sequence[HomeState] | None
+    ) -> Iterator[tuple[str, ExplainReply]]:
         for state in self.states() if states is None else states:
             if state.snapshot is None or self._workers.is_busy(state.home):
                 continue
             request = ExplainRequest(state.home.path, state.home.owner, session_id)
             reply = self.call(state.home, protocol.EXPLAIN, request, self._probe_seconds)
-            if reply.session and reply.judgement:
-                found.append((state.home.label, reply.session, reply.judgement))
-        return found
+            yield state.home.label, reply
 
     def call(
         self,

@@ -102,6 +102,9 @@ class HostService:
             self._complete_id(session_id), states
         )
         if not found:
+            past = loop.past_sessions(session_id, states)
+            if past:
+                raise ExporterError("; ".join(of.sentence(session_id, label) for label, of in past))
             unread = [home.label for home in view.homes if not home.up]
             hint = f"; could not read {', '.join(unread)}" if unread else ""
             raise ExporterError(

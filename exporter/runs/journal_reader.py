@@ -170,6 +170,16 @@ class JournalReader:
             msgspec.json.encode(actions).decode(),
         )
 
+    def last_done(self, target: str, *actions: str) -> RecordedAction | None:
+        """Return the newest of such actions on this target that was done and not taken back."""
+        found = self._actions(
+            "target = ? AND state = 'done' AND action IN (SELECT value FROM json_each(?)) "
+            "ORDER BY settled_at DESC LIMIT 1",
+            target,
+            msgspec.json.encode(actions).decode(),
+        )
+        return found[0] if found else None
+
     def named(self, action: str) -> list[RecordedAction]:
         """All actions of this name, whatever became of them."""
         return self._actions("action = ?", action)

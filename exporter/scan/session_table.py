@@ -155,6 +155,12 @@ class SessionTable:
         is_ended = packed & _EMPTIED in (0, _IS_WRITTEN_AFTER_END)
         return is_ended and packed >> 10 & 0xFF == self._reasons.number(reason)
 
+    def end_reason(self, session_id: str) -> str | None:
+        """Return why a session has ended, `other` for a rare reason; None if it has not."""
+        packed = self._packed.get(hash(session_id), _IS_OPEN)
+        is_ended = packed & _EMPTIED in (0, _IS_WRITTEN_AFTER_END)
+        return self._reasons.words[packed >> 10 & 0xFF] if is_ended else None
+
     def __len__(self) -> int:
         return len(self._packed)
 

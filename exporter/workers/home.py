@@ -28,6 +28,7 @@ from exporter.reaper.verdict import kept_until
 from exporter.reaper.verdict_history import VerdictHistory
 from exporter.reaper.watched_idleness import BootTime, read_boot_time
 from exporter.runs.models import END_SESSION
+from exporter.runs.past_session import PastSession, past_session
 from exporter.runs.summary import KnownRuns, RunReader
 from exporter.scan.access import DeniedPart, denied_parts
 from exporter.scan.home import HomeScanner
@@ -296,16 +297,26 @@ class WorkerHome:
         self._grown = set()
         self._verdicts_are_new = True
 
-    def explain(self, session_id: str) -> ExplainReply:
-        """Return everything that led to the verdict on an open session."""
+    def explain(self, session_id: str, owner: int) -> ExplainReply:
+        """Return everything that led to the verdict on an open session, or what became of it."""
         session = self._open.get(session_id)
         if session is None:
-            return ExplainReply(None, None)
+            return ExplainReply(past=self._past(session_id, owner))
         judgement = self._history.judgement(session)
         given_back_at = self._runs.restored.get(session_id)
         if Hold.RESTORED in session.holds and given_back_at is not None:
             judgement = kept_until(judgement, given_back_at + self._undone_seconds)
         return ExplainReply(session, judgement)
+
+    def _past(self, session_id: str, owner: int) -> PastSession | None:
+        from exporter.runs.journal import journal_of  # only where it is asked for
+
+        reason = self._scanner.state.table.end_reason(session_id)
+        try:
+            with journal_of(self._home, owner) as journal:
+                return past_session(journal, session_id, reason)
+        except HomeError:
+            return past_session(None, session_id, reason)  # it is told that it cannot be read
 
     # The plans
 
@@ -458,4 +469,4 @@ def access(home: WorkerHome, request: ProbeRequest, reporter: Reporter) -> list[
 
 def explain(home: WorkerHome, request: ExplainRequest, reporter: Reporter) -> ExplainReply:
     del reporter
-    return home.explain(request.session_id)
+    return home.explain(request.session_id, request.owner)

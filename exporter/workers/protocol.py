@@ -37,6 +37,7 @@ from exporter.reaper.plan import ReapPlan, ReapPlanRequest
 from exporter.reaper.requests import ReapRequest
 from exporter.reaper.slow_start import SlowStart
 from exporter.runs.models import ActionState, Outcome, Run, Skipped, TargetName
+from exporter.runs.past_session import PastSession
 from exporter.runs.summary import RunSummary
 from exporter.scan.access import DeniedPart
 from exporter.scan.home import ScanOptions
@@ -146,10 +147,11 @@ class ExplainRequest(Struct, frozen=True):
 
 
 class ExplainReply(Struct, frozen=True):
-    """An open session with its complete judgement; None if it is not open in this home."""
+    """An open session with its complete judgement, or what became of one that is not open."""
 
-    session: OpenSession | None
-    judgement: Judgement | None
+    session: OpenSession | None = None
+    judgement: Judgement | None = None
+    past: PastSession | None = None
 
 
 # Acting on a home

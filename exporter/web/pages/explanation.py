@@ -26,11 +26,12 @@ _RULES: Final = {
 _CHANGE: Final = {
     "source": "naming its source under reaper.sources",
     "not_held": "the end of what holds it",
-    "no_sign_of_life": "time without activity, or the end of the process that names it",
     "all_visible": "what `hermes-exporter check` says to grant",
     "idle_long_enough": "the end of that process, or so much more time without a message",
     "confirmed": "another scan",
 }
+_PASSES: Final = frozenset({"activity", "heartbeat", "backend", "turn_lease"})
+"""Signs of life that pass by themselves; any other is a process that names the session."""
 _NEVER: Final = "nothing, for sessions of this source are never reaped"
 
 
@@ -60,4 +61,11 @@ def what_would_change(found: Mapping[str, Any]) -> str:
     if _is_held_by_undo(found):
         return "the end of that time, or `reap --include-undone`"
     others = [name for name in missing if name != "confirmed"]
-    return "; ".join(_CHANGE.get(name, name) for name in others or missing)
+    change = {**_CHANGE, "no_sign_of_life": _end_of_life(found)}
+    return "; ".join(change.get(name, name) for name in others or missing)
+
+
+def _end_of_life(found: Mapping[str, Any]) -> str:
+    signs = {each["kind"] for each in found["evidence"] if each["says"] == "live"}
+    ends = ["the end of the process that names it"] if signs - _PASSES else []
+    return " and ".join([*ends, "time without activity"] if signs & _PASSES or not ends else ends)

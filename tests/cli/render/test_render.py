@@ -35,6 +35,7 @@ from exporter.pruner.models import Act, PruneAction, PrunePlan
 from exporter.runs.models import Frees
 from exporter.snapshot import Trouble
 from exporter.text import escape_control, format_time
+from exporter.web.pages.explanation import what_would_change
 from tests.real.hermes import REPOSITORY
 
 ROOT = REPOSITORY
@@ -588,3 +589,19 @@ def test_an_output_that_is_not_unicode_is_no_error() -> None:
 def test_visible_leaves_readable_text_alone() -> None:
     assert escape_control("naïve 日本 ✓") == "naïve 日本 ✓"
     assert escape_control("a\nb\udcff") == "a\\nb\\udcff"
+
+
+@pytest.mark.parametrize(
+    ("kinds", "change"),
+    [
+        (["activity"], "time without activity"),
+        (["lease"], "the end of the process that names it"),
+        (["lease", "heartbeat"], "the end of the process that names it and time without activity"),
+    ],
+)
+def test_explain_names_a_process_only_where_one_is(kinds: list[str], change: str) -> None:
+    """After `kill -9` of a chat there is none: only the last activity is a moment ago."""
+    evidence = [{"kind": kind, "says": "live", "detail": "seen"} for kind in kinds]
+    rules = [{"rule": "no_sign_of_life", "holds": False, "why": "seen"}]
+    found = {"verdict": "live", "source": "cli", "evidence": evidence, "rules": rules}
+    assert what_would_change(found) == change
