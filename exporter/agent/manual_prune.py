@@ -16,6 +16,7 @@ from exporter.agent.manual_run import NO_DATABASE, OnProgress, PlannedHome, has_
 from exporter.agent.run_result import RunResult
 from exporter.agent.saved_plans import SavedPlan
 from exporter.agent.scan_loop import ScanLoop
+from exporter.agent.visibility import why_no_journal
 from exporter.collectors.view import HostView
 from exporter.config.settings import Settings
 from exporter.discovery.homes import Home
@@ -118,11 +119,14 @@ class ManualPrune:
         yield from _switched_off(self.filter_by.policies, plans)
 
     def in_the_way(self, plans: Sequence[PlannedHome], view: HostView) -> Iterator[str]:
-        del view
+        homes = {home.label: home for home in view.homes}
         for each in plans:
+            label, why = each.state.home.label, each.plan.why
+            if each.plan.blocked == "run_journal" and label in homes:
+                why = "; ".join(why_no_journal(homes[label].runs.why))
             if each.plan.blocked:
                 verb = ":" if has_no_database(each.state) else " is blocked:"
-                yield f"{escape_control(each.state.home.label)}{verb} {each.plan.why}"
+                yield f"{escape_control(label)}{verb} {why}"
         held = sum(
             kept.items for each in plans for kept in each.plan.protected if kept.rule == "restored"
         )

@@ -15,6 +15,7 @@ from exporter.agent.manual_run import NO_DATABASE, OnProgress, PlannedHome, has_
 from exporter.agent.run_result import RunResult
 from exporter.agent.saved_plans import SavedPlan
 from exporter.agent.scan_loop import ScanLoop
+from exporter.agent.visibility import why_no_journal
 from exporter.collectors.view import HostView
 from exporter.config.settings import Settings
 from exporter.evidence.blind_spots import blind_in_words
@@ -185,7 +186,7 @@ def _not_judged(
 ) -> Iterator[str]:
     """Yield a line if some sessions of the allowed sources have the verdict unknown."""
     homes = {home.label: home for home in view.homes}
-    sessions, blind = 0, dict[str, None]()
+    sessions, blind, journal = 0, dict[str, None](), ""
     for each in plans:
         home = homes.get(each.state.home.label)
         unknown = sum(
@@ -198,9 +199,12 @@ def _not_judged(
         if home is not None and unknown:
             sessions += unknown
             blind |= dict.fromkeys(home.blind)
+            if "run_journal" in home.blind:
+                journal = f"{home.label}: {'; '.join(why_no_journal(home.runs.why))}"
     if sessions:
         why = (
-            f" (cannot be seen: {blind_in_words(blind)}); `hermes-exporter check` tells why"
+            f" (cannot be seen: {blind_in_words(blind)}); "
+            f"{journal or '`hermes-exporter check` tells why'}"
             if blind
             else ""
         )

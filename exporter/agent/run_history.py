@@ -20,6 +20,7 @@ from exporter.errors import (
     RefusedError,
     WorkerError,
 )
+from exporter.runs.folder import cause_of
 from exporter.runs.models import (
     STOPPED,
     ActionState,
@@ -69,17 +70,18 @@ log = logs.get("history")
 def runs_of(
     loop: ScanLoop, unread: list[str], states: Sequence[HomeState] | None = None
 ) -> Iterator[tuple[HomeState, Run]]:
-    """Yield the runs of these homes, or of all; `unread` gets homes with an unreadable journal."""
+    """Yield the runs of these homes, or of all; `unread` gets homes with an unreadable journal, and
+    why.
+    """
     for state in loop.states() if states is None else states:
         if state.home.problem:
-            unread.append(state.home.label)
+            unread.append(f"{state.home.label} ({state.home.problem})")
             continue
         try:
             for run in _runs(loop, state):
                 yield state, run
         except (HomeError, WorkerError, TimeoutError) as error:
-            log.warn("no history", home=state.home.label, why=str(error))
-            unread.append(state.home.label)
+            unread.append(f"{state.home.label} ({cause_of(error)})")
 
 
 def _runs(loop: ScanLoop, state: HomeState) -> list[Run]:
@@ -140,7 +142,7 @@ def settle(loop: ScanLoop, states: Sequence[HomeState]) -> None:
         try:
             reply = loop.call(state.home, protocol.SETTLE, request)
         except (HomeError, WorkerError, TimeoutError) as error:
-            told = isinstance(error, RefusedError) and error.busy  # the command says so itself
+            told = isinstance(error, RefusedError)  # the run or undo that follows says it
             if not told and state.trouble is Trouble.NONE:  # else it is told that it cannot be read
                 log.warn("earlier runs not settled", home=state.home.label, why=str(error))
             continue
@@ -280,8 +282,11 @@ def _may_have_acted(run: Run) -> bool:
 def lost_by_purge(loop: ScanLoop, run: str | None) -> list[str]:
     """Return lines about what a purge of this run, or of all runs, makes impossible to restore."""
     sessions = others = 0
-    lines = list(_trash_by_home(loop, run))
-    for state, each in runs_of(loop, []):
+    unread: list[str] = []
+    runs = list(runs_of(loop, unread))
+    lines = list(_trash_by_home(runs, run, all_read=not unread))
+    lines += [f"not known what is in the trash of {each}" for each in unread]
+    for state, each in runs:
         if each.kind is not RunKind.PRUNE or run not in (None, each.id):
             continue
         if each.finished_at is None:
@@ -303,23 +308,26 @@ def lost_by_purge(loop: ScanLoop, run: str | None) -> list[str]:
     return lines
 
 
-def _trash_by_home(loop: ScanLoop, run: str | None) -> Iterator[str]:
-    """Yield what a purge empties, home by home, and what stays."""
+def _trash_by_home(
+    runs: Sequence[tuple[HomeState, Run]], run: str | None, *, all_read: bool
+) -> Iterator[str]:
+    """Yield what a purge empties, home by home, and what stays; `all_read`: in all homes."""
     homes: dict[str, list[Run]] = {}
     others: list[Run] = []
-    for state, each in runs_of(loop, []):
+    for state, each in runs:
         has_trash = each.kind is RunKind.PRUNE and each.undoable_until and not each.is_purge
         if has_trash and run in (None, each.id):
             homes.setdefault(state.home.label, []).append(each)
         elif has_trash:
             others.append(each)
-    for label, runs in homes.items():
-        some = ", ".join(each.id for each in runs[:_RUNS_NAMED])
-        more = f" and {len(runs) - _RUNS_NAMED} more" if len(runs) > _RUNS_NAMED else ""
-        yield f"{label}: the trash of {counted(len(runs), 'run')} ({some}{more}){_took(runs)}"
+    for label, emptied in homes.items():
+        some = ", ".join(each.id for each in emptied[:_RUNS_NAMED])
+        more = f" and {len(emptied) - _RUNS_NAMED} more" if len(emptied) > _RUNS_NAMED else ""
+        of = counted(len(emptied), "run")
+        yield f"{label}: the trash of {of} ({some}{more}){_took(emptied)}"
     if homes and others:
         yield f"the trash of {counted(len(others), 'other run')} stays{_took(others)}"
-    elif homes:
+    elif homes and all_read:
         yield "after that nothing stays in the trash"
 
 

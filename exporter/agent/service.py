@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from exporter.agent import manual_run, run_history
@@ -35,7 +36,7 @@ from exporter.reaper.plan import OpenSessionState
 from exporter.scan.access import DeniedPart
 from exporter.text import counted, escape_control
 from exporter.workers import protocol
-from exporter.workers.protocol import ProbeRequest, RunsRequest, Want
+from exporter.workers.protocol import ProbeRequest, Want
 
 _SCAN_SECONDS: Final = PROBE_SECONDS + READ_SECONDS
 _BETWEEN_CONFIRMATIONS_SECONDS: Final = 2.0
@@ -174,19 +175,12 @@ class HostService:
         }
 
     def _capabilities(self, view: HomeView, state: HomeState) -> dict[str, Any]:
-        home, denied, journal = state.home, list[DeniedPart](), ""
+        home, denied = state.home, list[DeniedPart]()
         if not view.up or view.blind:
-            try:
+            with suppress(HomeError, WorkerError, TimeoutError):  # else it says so already
                 request = ProbeRequest(home.path, home.owner)
                 denied = self._loop.call(home, protocol.ACCESS, request)
-                if "run_journal" in view.blind and not denied:
-                    runs = RunsRequest(home.path, home.owner)
-                    self._loop.call(home, protocol.LIST_RUNS, runs)
-            except HomeError as error:
-                journal = str(error)
-            except (WorkerError, TimeoutError):
-                pass  # then the report says already that the home cannot be read
-        found = capabilities(view, home.owner_name or f"uid {home.owner}", denied, journal)
+        found = capabilities(view, home.owner_name or f"uid {home.owner}", denied)
         if not home.problem and self._loop.settings.only_watches(home, may_write=home.may_write):
             what = "reap or prune it, as the configuration asks"
             found["cannot"].append({"what": what, "why": ROOT_OWNED, "grant": SELECT_IT})

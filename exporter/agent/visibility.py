@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 from collections.abc import Iterator, Sequence
@@ -122,12 +123,11 @@ _FOLLOW_FROM_DENIAL: Final = frozenset({"database", "leases", "routing", "run_jo
 
 
 def capabilities(
-    home: HomeView, owner: str = "its owner", denied: Sequence[DeniedPart] = (), journal: str = ""
+    home: HomeView, owner: str = "its owner", denied: Sequence[DeniedPart] = ()
 ) -> dict[str, Any]:
     """Return one home's entry in the report of `check`, the root cause first.
 
     `denied` are the parts that the owner may not read; what only follows from them is left out.
-    `journal` says why the run journal cannot be read.
     """
     can: list[str] = []
     cannot = [_denial(home.path, owner, part) for part in denied]
@@ -161,10 +161,19 @@ def capabilities(
             if reason == "permissions" and os.geteuid() == 0:
                 why, grant = _ROOT_WITHOUT_RIGHTS
             if reason == "run_journal":
-                why = journal or why
-                grant = _REAL_ONE if " is a symlink" in why else grant
+                why, grant = why_no_journal(home.runs.why)
             cannot.append(_entry(what, why, grant))
     return {"home": home.label, "path": home.path, "can": can, "cannot": cannot}
+
+
+def why_no_journal(said: str) -> tuple[str, str]:
+    """Return why a run journal cannot be read, and the mend; `said` is what reading it said."""
+    _, why, grant = _CANNOT["run_journal"]
+    if " is a symlink" in said:
+        grant = _REAL_ONE
+    elif os.strerror(errno.EACCES) in said:
+        grant = "`hermes-exporter check` says what to change"
+    return said or why, grant
 
 
 def no_writing(path: str, why: str) -> dict[str, str]:

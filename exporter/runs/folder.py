@@ -22,11 +22,17 @@ _LOCK: Final = "run.lock"
 _NOTE_BYTES: Final = 200
 _LOCK_SECONDS: Final = (0.02, 0.05, 0.1)
 """Pauses between attempts to get the lock. A reader holds it for microseconds, a run for long."""
+_NOTHING_DONE: Final = "; nothing was done"
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class RunError(HomeError):
     """A run could not be made, found or recorded; the message says what was left alone."""
+
+
+def cause_of(error: Exception) -> str:
+    """Return the message of such an error for a report, in which nothing was to be done."""
+    return str(error).removesuffix(_NOTHING_DONE)
 
 
 class RunBusyError(RunError):
@@ -85,7 +91,10 @@ def run_folder(home: str, owner: int, *, create: bool = False) -> Iterator[RunFo
         descriptor = _open(home, owner, create=create)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            raise RunError(f"{path} is not a directory of its own; nothing was done") from error
+            raise RunError(
+                f"{path} is a symlink or no folder, and what runs keep must be in its home; "
+                "nothing was done"
+            ) from error
         raise unusable(path, error) from error
     if descriptor is None:
         yield None

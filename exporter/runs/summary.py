@@ -10,7 +10,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta, Struct
 
-from exporter.runs.folder import NAME, RunError, run_folder
+from exporter.runs.folder import NAME, RunError, cause_of, run_folder
 from exporter.runs.journal import FILE, journal_of
 from exporter.runs.models import (
     DELETE_SESSION,
@@ -24,7 +24,7 @@ from exporter.runs.models import (
     RunOutcome,
 )
 from exporter.runs.trash import PATH, runs_in_trash
-from exporter.snapshot import Count, Timestamp, Word
+from exporter.snapshot import Count, Text, Timestamp, Word
 from exporter.text import cut
 
 _LAST_RUNS: Final = 10
@@ -34,6 +34,7 @@ _REPORT_BYTES_MAX: Final = 100_000
 
 
 _State = tuple[int, int, int, int]
+_UNREADABLE: Final[_State] = (0, 0, 0, 0)
 _Seen = tuple[_State | None, _State | None]
 """Of the journal, and of the folder with the trash of all runs."""
 
@@ -71,7 +72,8 @@ class RunSummary(Struct, frozen=True):
 
     readable: bool = True
     """False if there is a journal that cannot be read: then the rest of this is not known."""
-
+    why: Text = ""
+    """Why it cannot be read."""
     reaped: ReapCounts = []
     """All sessions that we ever ended."""
     reopened: ReapCounts = []
@@ -125,6 +127,8 @@ class RunReader:
     def _look(self) -> _Seen:
         """Return a value that changes with every write, and if the folder cannot be read."""
         folder = os.path.join(self._home, NAME)
+        if os.path.islink(folder):
+            return _UNREADABLE, None
         return _state_of(os.path.join(folder, FILE)), _state_of(os.path.join(folder, *PATH))
 
     def _read(self, owner: int) -> KnownRuns:
@@ -165,8 +169,9 @@ class RunReader:
                     automatic_reaps=tuple(runs.automatic_reaps()),
                     reopenings=tuple(Reopening(*each) for each in totals.reopenings.items()),
                 )
-        except (RunError, ValueError, TypeError, msgspec.MsgspecError):
-            return KnownRuns(RunSummary(readable=False), readable=False)
+        except (RunError, ValueError, TypeError, msgspec.MsgspecError) as error:
+            why = cut(cause_of(error), 300) if isinstance(error, RunError) else ""
+            return KnownRuns(RunSummary(readable=False, why=why), readable=False)
 
 
 def _state_of(path: str) -> _State | None:
@@ -175,7 +180,7 @@ def _state_of(path: str) -> _State | None:
     except FileNotFoundError:
         return None
     except OSError:
-        return (0, 0, 0, 0)
+        return _UNREADABLE
     return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
 
 

@@ -148,7 +148,7 @@ def test_a_journal_folder_that_leads_elsewhere_stops_the_reap(home: Path, tmp_pa
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     (home / ".hermes-exporter").symlink_to(tmp_path / "elsewhere")
     plan, place = planned(home)
-    with pytest.raises(RunError, match="not a directory of its own"):
+    with pytest.raises(RunError, match="is a symlink or no folder"):
         execute(plan, place, end_reason=REASON)
     assert list((tmp_path / "elsewhere").iterdir()) == []
     assert open_sessions(home) == set(LEAKED)

@@ -46,12 +46,39 @@ def test_what_cannot_be_known_is_not_called_nothing(closed_home: Path) -> None:
         "3 open sessions could not be judged (cannot be seen: what earlier runs did"
         in reaped.stdout
     )
-    assert "`hermes-exporter check` tells why" in reaped.stdout
+    assert "Permission denied; `hermes-exporter check` says what to change" in reaped.stdout
     undone = run("undo", "--last", *options(closed_home))
     assert undone.returncode == 1
     assert "cannot be read" in undone.stderr
     assert "nothing to give back" not in undone.stderr
     assert run_json_of("status", closed_home, 3)["homes"][0]["verdicts"]["unknown"] == 3
+
+
+@pytest.mark.parametrize("part", [".hermes-exporter", ".hermes-exporter/backups/trash"])
+def test_runs_kept_behind_a_symlink_are_told_with_the_reason_and_the_mend(
+    tmp_path: Path, part: str
+) -> None:
+    """As after moving the trash to a larger disk; every command says it, and none says nothing."""
+    home = old_sessions(tmp_path / "home", 30)
+    taken = run("prune", "--yes", *options(home))
+    assert taken.returncode == 0, taken.stderr
+    (home / part).rename(tmp_path / "elsewhere")
+    (home / part).symlink_to(tmp_path / "elsewhere")
+    cause = f"{home / part} is a symlink or no folder, and "
+    pruned = run("prune", *options(home))
+    assert pruned.returncode == 3
+    said = "Nothing can be done now: default is blocked: " + cause
+    assert pruned.stdout.splitlines()[-1].startswith(said)
+    assert pruned.stdout.endswith("; put the real file or folder there.\n")
+    assert cause in run("history", *options(home)).stderr
+    checked = run("check", *options(home))
+    assert checked.returncode == 1
+    assert f"because      {cause}" in checked.stdout
+    purged = run("purge", "--yes", *options(home))
+    assert f"not known what is in the trash of default ({cause}" in purged.stderr
+    assert "nothing stays" not in purged.stderr
+    assert "level=" not in purged.stderr
+    assert any((tmp_path / "elsewhere").iterdir())
 
 
 def run_json_of(command: str, home: Path, status: int) -> Any:
