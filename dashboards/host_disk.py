@@ -48,7 +48,7 @@ def retention() -> Section:
     return Section(
         "Retention",
         [
-            row_of_widths(9, (12, _policies()), (6, _unreachable()), (6, _blocked())),
+            row_of_widths(9, (11, _policies()), (5, _unreachable()), (8, _blocked())),
             equal_row(8, _freed(), _deleted(), _runs()),
         ],
     )

@@ -22,6 +22,8 @@ faketime:faketime
 systemd-analyze:systemd
 dpkg-deb:dpkg
 man:man-db
+zsh:zsh
+fish:fish
 '
 for_full='
 dockerd:docker.io

@@ -232,8 +232,18 @@ _shtab_hermes_exporter___version_nargs=0
 
 # Custom Preamble
 
-_hermes_exporter_runs() { compgen -W "$({ hermes-exporter history --json 2>/dev/null | grep -o '"run": *"[^"]*"' | cut -d'"' -f4; })" -- "$1"; }
-_hermes_exporter_sessions() { compgen -W "$({ hermes-exporter sessions --json 2>/dev/null | grep -o '"id": *"[^"]*"' | cut -d'"' -f4; })" -- "$1"; }
+_hermes_exporter_ids() {  # COMMAND KEY PREFIX
+    local word before= given=()
+    for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
+        case $before in --home|--state-dir|--config.file|--agent.socket) given+=("$before" "${word/#\~\//$HOME/}") ;; esac
+        [[ $word != --no-agent ]] || given+=("$word")
+        before=$word
+    done
+    compgen -W "$("${COMP_WORDS[0]/#\~\//$HOME/}" "$1" --json "${given[@]}" 2>/dev/null |
+        grep -o '"'$2'": *"[^"]*"' | cut -d'"' -f4)" -- "$3"
+}
+_hermes_exporter_runs() { _hermes_exporter_ids history run "$1"; }
+_hermes_exporter_sessions() { _hermes_exporter_ids sessions id "$1"; }
 
 # End Custom Preamble
 

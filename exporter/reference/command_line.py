@@ -6,6 +6,7 @@ which shtab does not know, is written here. `make docs` puts them into deploy/.
 
 from __future__ import annotations
 
+import re
 import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Iterator
@@ -24,17 +25,60 @@ One agent per host that shows what hermes-agent leaves behind: sessions that wer
 the disk they fill. It serves Prometheus metrics for every Hermes home of every user.
 
 It skips sessions that it cannot judge; their verdict is unknown. By default it changes nothing."""
-_IDS = """{ hermes-exporter %s --json 2>/dev/null | grep -o '"%s": *"[^"]*"' | cut -d'"' -f4; }"""
-_RUNS, _SESSIONS = _IDS % ("history", "run"), _IDS % ("sessions", "id")
+_IDS = """grep -o '"%s": *"[^"]*"' | cut -d'"' -f4"""
+_RUNS, _SESSIONS = ("history", "run"), ("sessions", "id")
+"""Which command prints them, and under which key."""
 _TAKES_RUN, _TAKES_SESSION = ("history", "undo", "purge"), ("explain",)
+_WHERE = ("--home", "--state-dir", "--config.file", "--agent.socket")
+"""What was typed before an id decides which ids there are."""
 _PREAMBLE = {
     "bash": f"""
-_hermes_exporter_runs() {{ compgen -W "$({_RUNS})" -- "$1"; }}
-_hermes_exporter_sessions() {{ compgen -W "$({_SESSIONS})" -- "$1"; }}
+_hermes_exporter_ids() {{  # COMMAND KEY PREFIX
+    local word before= given=()
+    for word in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
+        case $before in {"|".join(_WHERE)}) given+=("$before" "${{word/#\\~\\//$HOME/}}") ;; esac
+        [[ $word != --no-agent ]] || given+=("$word")
+        before=$word
+    done
+    compgen -W "$("${{COMP_WORDS[0]/#\\~\\//$HOME/}}" "$1" --json "${{given[@]}}" 2>/dev/null |
+        {_IDS % "'$2'"})" -- "$3"
+}}
+_hermes_exporter_runs() {{ _hermes_exporter_ids {" ".join(_RUNS)} "$1"; }}
+_hermes_exporter_sessions() {{ _hermes_exporter_ids {" ".join(_SESSIONS)} "$1"; }}
 """,
     "zsh": f"""
-_hermes_exporter_runs() {{ local -a ids; ids=(${{(f)"$({_RUNS})"}}); compadd -a ids }}
-_hermes_exporter_sessions() {{ local -a ids; ids=(${{(f)"$({_SESSIONS})"}}); compadd -a ids }}
+_hermes_exporter_ids() {{  # COMMAND KEY
+  local word before= ; local -a given ids
+  for word in "${{(@)words[1,CURRENT-1]}}"; do
+    case $before in {"|".join(_WHERE)}) given+=("$before" "${{word/#\\~\\//$HOME/}}") ;; esac
+    case $word in
+      {"|".join(f"{each}=*" for each in _WHERE)}|--no-agent)
+        given+=("${{word/=\\~\\//=$HOME/}}") ;;
+    esac
+    before=$word
+  done
+  ids=(${{(f)"$(${{~_comp_command1:-hermes-exporter}} $1 --json $given 2>/dev/null |
+    {_IDS % "'$2'"})"}})
+  compadd -a ids
+}}
+_hermes_exporter_runs() {{ _hermes_exporter_ids {" ".join(_RUNS)} }}
+_hermes_exporter_sessions() {{ _hermes_exporter_ids {" ".join(_SESSIONS)} }}
+""",
+    "fish": f"""
+function __hermes_exporter_ids --argument-names command key
+    set -l tokens (commandline -opc)
+    set -l given
+    set -l before
+    for word in $tokens[2..]
+        set word (string replace -r '^(--[a-z.-]+=)?~/' '$1'$HOME/ -- $word)
+        contains -- "$before" {" ".join(_WHERE)}
+        and set -a given $before $word
+        string match -qr '^({"|".join(_WHERE)})=|^--no-agent$' -- $word
+        and set -a given $word
+        set before $word
+    end
+    $tokens[1] $command --json $given 2>/dev/null | {_IDS % "'$key'"}
+end
 """,
 }
 _EQUALS_SIGN = """
@@ -50,8 +94,10 @@ complete -o bashdefault -F _hermes_exporter hermes-exporter
 """
 
 
-def program() -> ArgumentParser:
-    """The whole command line in one parser, as the tools want it."""
+def program(*, in_brief: bool = False) -> ArgumentParser:
+    """The whole command line in one parser, as the tools want it; `in_brief`: with one line for
+    each command.
+    """
     parser = ArgumentParser(PROGRAM, f"{PROGRAM} COMMAND [OPTIONS]", _DESCRIPTION)
     # As wide as any text: the tools must not break lines, least of all at a hyphen.
     parser.formatter_class = lambda prog: RawDescriptionHelpFormatter(prog, width=10_000)
@@ -61,7 +107,9 @@ def program() -> ArgumentParser:
         title="commands", prog=PROGRAM, parser_class=cast("type[ArgumentParser]", _command)
     )
     for name, summary in commands.summaries().items():
-        below.add_parser(name, help=summary)
+        command = below.add_parser(name, help=summary)
+        if in_brief:
+            command.description = summary
     below.add_parser("help", help="all about COMMAND; COMMAND --help fits one screen")
     return parser
 
@@ -112,15 +160,21 @@ def manual() -> str:
 def completion(shell: str) -> str:
     """The script for bash, zsh or fish."""
     if shell == "fish":
-        return "".join(f"complete -c {PROGRAM} {line}\n" for line in _fish())
-    written = shtab.complete(program(), shell, preamble=_PREAMBLE[shell])
-    return written + (_EQUALS_SIGN if shell == "bash" else "\n")
+        lines = (f"complete -c {PROGRAM} {line}\n" for line in _fish())
+        return _PREAMBLE[shell].lstrip() + "".join(lines)
+    written = shtab.complete(program(in_brief=True), shell, preamble=_PREAMBLE[shell])
+    if shell == "bash":
+        return written + _EQUALS_SIGN
+    return re.sub(r'(?m)^(  "\*?--[\w.-]+)(\[.*\]:)', r"\1=\2", written) + "\n"  # --option=value
 
 
 def _fish() -> Iterator[str]:
     yield "-f"
     for name, summary in commands.summaries().items():
         yield f"-n __fish_use_subcommand -a {name} -d {_fish_word(summary)}"
+    about = _fish_word("all about a command")
+    yield f"-n __fish_use_subcommand -a help -d {about}"
+    yield f"-n '__fish_seen_subcommand_from help' -a '{' '.join(commands.NAMES)}'"
     for name in commands.NAMES:
         seen = f"-n '__fish_seen_subcommand_from {name}'"
         for action in Parser(name, commands.load(name)).shown_actions():
@@ -128,15 +182,13 @@ def _fish() -> Iterator[str]:
                 kind = f"-l {option[2:]}" if option.startswith("--") else f"-s {option[1:]}"
                 files = action.metavar in ("FILE", "DIR", "PATH")
                 value = "" if action.nargs == 0 else " -r -F" if files else " -x"
+                if isinstance(action.type, arguments.OneOf):
+                    value += f" -a '{' '.join(action.type.words)}'"
                 yield f"{seen} {kind}{value} -d {_fish_word(action.help or '')}"
         if name in _TAKES_RUN:
-            yield f"{seen} -a {_fish_word(f'({_fish_ids(_RUNS)})')}"
+            yield f"{seen} -a '(__hermes_exporter_ids {' '.join(_RUNS)})'"
         if name in _TAKES_SESSION:
-            yield f"{seen} -a {_fish_word(f'({_fish_ids(_SESSIONS)})')}"
-
-
-def _fish_ids(pipeline: str) -> str:
-    return pipeline.strip("{} ").rstrip(";")
+            yield f"{seen} -a '(__hermes_exporter_ids {' '.join(_SESSIONS)})'"
 
 
 def _fish_word(text: str) -> str:

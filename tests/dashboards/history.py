@@ -507,10 +507,7 @@ def _disk(home: Home, now: float) -> Iterator[Series]:
         lambda t: avail - avail / home.fills_in_days * (t - now) / DAY,
         filesystem=disk,
     )
-    for layout, state, count in (
-        ("legacy", "active", 40), ("legacy", "orphan", 18), ("legacy", "stale", 11),
-        ("store", "active", 26), ("store", "orphan", 4), ("store", "stale", 3),
-    ):  # fmt: skip
+    for (layout, state), count in _PROJECTS.items():
         yield _plain(
             "hermes_checkpoint_projects",
             _always(round(count * home.size)),
@@ -519,6 +516,10 @@ def _disk(home: Home, now: float) -> Iterator[Series]:
         )
 
 
+_PROJECTS = {
+    ("legacy", "active"): 40, ("legacy", "orphan"): 18, ("legacy", "stale"): 11,
+    ("store", "active"): 26, ("store", "orphan"): 4, ("store", "stale"): 3,
+}  # fmt: skip
 _POLICIES = {
     "request_dumps": 0.05, "orphan_files": 0.01, "orphan_checkpoints": 0.4,
     "stale_checkpoints": 0.3, "empty_sessions": 0.02, "trivial_sessions": 0.04,
@@ -535,13 +536,12 @@ def _pruning(home: Home, now: float) -> Iterator[Series]:
         yield _plain("hermes_prune_threshold_value", value, threshold=threshold)
         yield _plain("hermes_prune_pressure", _always(crossed), threshold=threshold)
     for policy, part in _POLICIES.items():
-        bytes_now = part * home.size * GIB * (1.0 if home.prunes else 3.0)
+        # What is pruned every night leaves nothing that is past its policy.
+        by_night = home.prunes and not home.prunes_at_work
+        items = 0 if by_night else _eligible(home, policy, part)
+        bytes_now = part * home.size * GIB * (1.0 if home.prunes else 3.0) if items else 0.0
         yield _plain("hermes_disk_reclaimable_bytes", _always(bytes_now), policy=policy)
-        yield _plain(
-            "hermes_retention_eligible",
-            _always(0 if home.prunes else round(300 * part * home.size)),
-            policy=policy,
-        )
+        yield _plain("hermes_retention_eligible", _always(items), policy=policy)
         yield _plain(
             "hermes_retention_oldest_timestamp_seconds",
             _always(now - (30 + 100 * part) * DAY),
@@ -577,6 +577,15 @@ def _pruning(home: Home, now: float) -> Iterator[Series]:
     yield _plain("hermes_prune_blocked", _always(home.pressed > 1), reason="too_many_orphans")
     yield _plain("hermes_prune_by_age", _always(home.prunes))
     yield _plain("hermes_prune_capped_items", _always(40 * (home.pressed > 1)))
+
+
+def _eligible(home: Home, policy: str, part: float) -> int:
+    """Of checkpoints, as many as there are in that state."""
+    state = policy.partition("_")[0]
+    if policy.endswith("checkpoints"):
+        counts = [count for (_, each), count in _PROJECTS.items() if each == state]
+        return sum(round(count * home.size) for count in counts)
+    return max(1, round(300 * part * home.size))
 
 
 def _work_of_pruner(now: float) -> Iterator[Series]:

@@ -15,6 +15,8 @@ from tests.dashboards.test_dashboard_queries import resolved
 from tests.real.prometheus import Prometheus
 
 HOST = "anvil-02:10749"
+BUSY_HOST = "anvil-01:10749"
+"""One that prunes at work."""
 
 pytestmark = pytest.mark.xdist_group("dashboards")
 
@@ -44,6 +46,16 @@ class Board:
         expression = resolved(panel["targets"][query]["expr"], instance=instance)
         found = self._server.get("/api/v1/query", query=expression, time=f"{self._moment:.3f}")
         return [float(each["value"][1]) for each in found["result"]]
+
+    def policies(self, query: int) -> dict[tuple[str, str], float]:
+        """A column of the table of policies, by home and policy."""
+        panel = next(e for e in panels(load("hermes-host")) if e["title"] == "Policies at work")
+        expression = resolved(panel["targets"][query]["expr"], instance=BUSY_HOST)
+        found = self._server.get("/api/v1/query", query=expression, time=f"{self._moment:.3f}")
+        return {
+            (each["metric"]["home"], each["metric"]["policy"]): float(each["value"][1])
+            for each in found["result"]
+        }
 
     def total(self, dashboard: str, title: str, instance: str = ".+") -> float:
         (value,) = self.rows(dashboard, title, kind="stat", instance=instance)
@@ -112,3 +124,11 @@ def test_bytes_of_a_threshold_are_those_of_its_kinds() -> None:
         kinds = ("transcripts", "request_dumps")
         told = value("hermes_prune_threshold_value", "transcripts", t)
         assert sum(value("hermes_disk_bytes", kind, t) for kind in kinds) == pytest.approx(told)
+
+
+def test_a_policy_has_bytes_to_free_exactly_where_it_has_eligible_items(board: Board) -> None:
+    eligible, could_free = board.policies(0), board.policies(1)
+    assert {each for each, items in eligible.items() if items} == {
+        each for each, size in could_free.items() if size
+    }
+    assert any(eligible.values())

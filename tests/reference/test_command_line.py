@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ import pytest
 from exporter.cli import commands
 from exporter.cli.parser import Parser
 from exporter.reference import command_line
+from tests.real.terminal import Terminal, terminal
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +60,7 @@ def completed(folder: Path, *words: str) -> list[str]:
     done = subprocess.run(
         ["bash", "--norc", "-c", "\n".join(lines)],
         cwd=folder,
-        env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"},
+        env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "HOME": str(folder)},
         capture_output=True,
         text=True,
     )
@@ -83,31 +87,115 @@ def test_bash_completes_files_and_folders(tmp_path: Path) -> None:
     assert completed(tmp_path, "textfile", "here") == ["here.yml"]
 
 
-def test_bash_completes_the_ids_of_runs_and_sessions(tmp_path: Path) -> None:
-    """They are asked of the program, which is another one here."""
-    program = tmp_path / "hermes-exporter"
-    program.write_text("""#!/bin/sh
-case $1 in
-    history) echo '[{"run": "20260131T093000-3f2a"}]' ;;
-    sessions) echo '[{"home": "x", "id": "20260131_093000_abc"}]' ;;
+RUN, OTHER_RUN = "20260131T093000-3f2a", "20270131T093000-3f2a"
+SESSION = "20260131_093000_abc"
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    """Another program of this name, with a run of its own in the home `other`."""
+    file = tmp_path / "hermes-exporter"
+    file.write_text(f"""#!/bin/sh
+case $* in
+    "history --json") echo '[{{"run": "{RUN}"}}]' ;;
+    "history --json --home $HOME/other --state-dir s") echo '[{{"run": "{OTHER_RUN}"}}]' ;;
+    "history --json --home=$HOME/other --state-dir s") echo '[{{"run": "{OTHER_RUN}"}}]' ;;
+    "sessions --json --no-agent") echo '[{{"home": "x", "id": "{SESSION}"}}]' ;;
 esac
 """)
-    program.chmod(0o755)
+    file.chmod(0o755)
+    return file
+
+
+ELSEWHERE = [["--home", "~/other", "--state-dir", "s"], ["--home=~/other", "--state-dir", "s"]]
+
+
+def test_bash_completes_the_ids_of_runs_and_sessions(program: Path) -> None:
+    folder = program.parent
     for command in ("undo", "purge", "history"):
-        assert completed(tmp_path, command, "2026") == ["20260131T093000-3f2a"]
-    assert completed(tmp_path, "explain", "2") == ["20260131_093000_abc"]
+        assert completed(folder, command, "20") == [RUN]
+    assert completed(folder, "explain", "--no-agent", "2") == [SESSION]
+    for words in (ELSEWHERE[0], ["--home", "=", "~/other", "--state-dir", "s"]):
+        assert completed(folder, "undo", *words, "20") == [OTHER_RUN]
 
 
-def test_fish_has_every_command_option_and_the_ids() -> None:
-    script = command_line.completion("fish")
-    for name in commands.NAMES:
-        assert f"-n __fish_use_subcommand -a {name} " in script
-    assert "-n '__fish_seen_subcommand_from prune' -l older-than -x -d " in script
-    assert "-n '__fish_seen_subcommand_from undo' -a '(hermes-exporter history --json" in script
-    assert all(line.count("'") % 2 == 0 for line in script.replace("\\'", "").splitlines())
+def by_fish(folder: Path, line: str) -> list[str]:
+    """What fish offers after this line."""
+    script = folder / "completion.fish"
+    script.write_text(command_line.completion("fish"))
+    done = subprocess.run(
+        ["fish", "--no-config", "-c", f"source {script}; complete -C {shlex.quote(line)}"],
+        cwd=folder,
+        env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "HOME": str(folder)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stderr == ""
+    return [each.partition("\t")[0] for each in done.stdout.splitlines()]
 
 
-def test_zsh_has_a_completion_with_every_command() -> None:
-    script = command_line.completion("zsh")
-    assert script.startswith("#compdef hermes-exporter\n")
-    assert all(f"_shtab_hermes_exporter_{name}_options" in script for name in commands.NAMES)
+def test_fish_completes_commands_options_values_files_and_ids(program: Path) -> None:
+    folder = program.parent
+    (folder / "here.yml").touch()
+    assert sorted(by_fish(folder, "hermes-exporter se")) == ["serve", "sessions"]
+    assert set(by_fish(folder, "hermes-exporter ")) >= set(commands.NAMES)
+    assert by_fish(folder, "hermes-exporter serve --web.l") == ["--web.listen-address"]
+    assert by_fish(folder, "hermes-exporter status --web.l") == []
+    assert by_fish(folder, "hermes-exporter serve --log.format l") == ["logfmt"]
+    assert by_fish(folder, "hermes-exporter serve --config.file here") == ["here.yml"]
+    assert by_fish(folder, "hermes-exporter help expl") == ["explain"]
+    assert by_fish(folder, "hermes-exporter undo 20") == [RUN]
+    assert by_fish(folder, "hermes-exporter explain --no-agent 20") == [SESSION]
+    for words in ELSEWHERE:
+        assert by_fish(folder, f"hermes-exporter undo {' '.join(words)} 20") == [OTHER_RUN]
+
+
+@contextmanager
+def zsh(folder: Path) -> Iterator[Terminal]:
+    """A zsh in which the completion works, with an empty line to type on."""
+    (folder / "functions").mkdir(exist_ok=True)
+    (folder / "functions" / "_hermes-exporter").write_text(command_line.completion("zsh"))
+    (folder / ".zshrc").write_text(
+        f"path=({folder} $path) fpath=({folder}/functions $fpath) PROMPT='ready> '\n"
+        "unsetopt beep\nautoload -Uz compinit && compinit -u -D\n"
+    )
+    environment = {**os.environ, "HOME": str(folder), "ZDOTDIR": str(folder)}
+    with terminal(["zsh", "-i"], environment, folder) as screen:
+        screen.wait_for("ready>")
+        yield screen
+
+
+@pytest.mark.parametrize(
+    ("typed", "shown"),
+    [
+        ("ses", "sessions"),
+        ("serve --web.l", "--web.listen-address"),
+        ("serve --log.format l", "logfmt"),
+        ("serve --config.file here", "here.yml"),
+        ("undo 20", RUN),
+        ("purge 20", RUN),
+        ("history 20", RUN),
+        ("explain --no-agent 2", SESSION),
+        *((f"undo {' '.join(words)} 20", OTHER_RUN) for words in ELSEWHERE),
+    ],
+)
+def test_zsh_completes_what_is_typed(program: Path, typed: str, shown: str) -> None:
+    (program.parent / "here.yml").touch()
+    with zsh(program.parent) as screen:
+        screen.press(f"hermes-exporter {typed}\t")
+        screen.wait_for(shown)
+
+
+def test_zsh_lists_every_command_with_what_it_does(program: Path) -> None:
+    with zsh(program.parent) as screen:
+        screen.press("hermes-exporter \t")
+        for name, summary in commands.summaries().items():
+            screen.wait_until_shown(
+                lambda name=name, summary=summary: (
+                    re.search(  # type: ignore[misc]
+                        rf"{name} +-- {re.escape(summary[:40])}", screen.output
+                    )
+                    is not None
+                ),
+                f"{name} is listed",
+            )
