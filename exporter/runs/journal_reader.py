@@ -302,18 +302,18 @@ class JournalReader:
 
     def restored_since(self, moment: float) -> set[str]:
         """Return what a person took back by hand since then."""
-        rows: list[Any] = self._connection.execute(
-            "SELECT DISTINCT target FROM actions JOIN runs ON runs.id = actions.run "
-            "WHERE kind = 'undo' AND state = 'done' AND settled_at >= ?",
-            (moment,),
-        ).fetchall()
-        return {target for (target,) in rows}
+        return {target for target, when in self.restored().items() if when >= moment}
 
     def restored(self) -> dict[str, float]:
-        """Everything that a person took back by hand, and when it was last."""
+        """Everything that a person took back by hand, and when it was last.
+
+        An undo that was stopped may have taken back what it has not noted yet: until that is
+        settled, it counts as well.
+        """
         rows: list[Any] = self._connection.execute(
-            "SELECT target, MAX(settled_at) FROM actions JOIN runs ON runs.id = actions.run "
-            "WHERE kind = 'undo' AND state = 'done' GROUP BY target"
+            "SELECT target, MAX(COALESCE(settled_at, started_at)) "
+            "FROM actions JOIN runs ON runs.id = actions.run "
+            "WHERE kind = 'undo' AND state IN ('done', 'intended') GROUP BY target"
         ).fetchall()
         return dict(rows)
 

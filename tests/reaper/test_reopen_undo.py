@@ -13,7 +13,7 @@ from exporter.evidence.openers import KnownOpeners
 from exporter.reaper.reopen import undo
 from exporter.runs.folder import RunBusyError, RunError
 from exporter.runs.journal import running
-from exporter.runs.models import RunKind
+from exporter.runs.models import RunKind, RunOutcome
 from exporter.snapshot import Hold
 from exporter.workers.home import WorkerHome
 from exporter.workers.protocol import ScanRequest, SessionsPage
@@ -92,6 +92,20 @@ def test_restored_sessions_are_held_for_as_long_as_they_are_to_be_kept(home: Pat
     request = structs.replace(read_request(home, home.stat().st_uid), undone_seconds=DAY)
     assert holds(home, request, time.time()) == {each: [Hold.RESTORED] for each in LEAKED}
     assert holds(home, request, time.time() + 2 * DAY) == {each: [] for each in LEAKED}
+
+
+def test_what_a_stopped_undo_may_have_given_back_is_held_before_that_is_settled(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = reap(home).run or ""
+
+    def fails(*_: object) -> None:
+        raise RunError("the run journal cannot be written: made up")
+
+    monkeypatch.setattr("exporter.runs.journal.RunJournal.settle", fails)
+    assert undo(run, target_of(home)).outcome is RunOutcome.UNKNOWN
+    request = structs.replace(read_request(home, home.stat().st_uid), undone_seconds=DAY)
+    assert holds(home, request, time.time()) == {each: [Hold.RESTORED] for each in LEAKED}
 
 
 def holds(home: Path, request: ScanRequest, now: float) -> dict[str, list[Hold]]:

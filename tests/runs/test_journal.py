@@ -135,6 +135,7 @@ def test_what_a_run_takes_back_is_undone_with_it(home: Path) -> None:
             for n, name in enumerate("ab")
         ]
         undo = runs.begin(RunKind.UNDO, back)
+        assert runs.restored_since(0) == {"a", "b"}  # perhaps, until it is settled
         runs.settle(undo, [Settled(0, DONE), Settled(1, SKIPPED, "gone")])
         assert [each.state for each in runs.actions(run)] == [ActionState.UNDONE, DONE]
         assert [each.action.target for each in runs.done_actions("delete")] == ["b"]
