@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import platform
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -21,7 +23,7 @@ def unpacked(suite: str, package: str) -> Path:
         for name in ("lists/partial", "archives/partial", "files"):
             (work / name).mkdir(parents=True)
         sources = work / "sources.list"
-        sources.write_text(f"deb [signed-by={_KEYS}] http://deb.debian.org/debian {suite} main\n")
+        sources.write_text(f"deb [signed-by={_KEYS}] {_mirror()} {suite} main\n")
         options = [
             *("-o", f"Dir::Etc::sourcelist={sources}", "-o", "Dir::Etc::sourceparts=/dev/null"),
             *("-o", f"Dir::State::lists={work}/lists", "-o", "APT::Sandbox::User=root"),
@@ -36,3 +38,14 @@ def unpacked(suite: str, package: str) -> Path:
             assert folder.exists()
         shutil.rmtree(work)
     return folder
+
+
+def _mirror() -> str:
+    """Where this host gets its own release of Debian from."""
+    release = platform.freedesktop_os_release()["VERSION_CODENAME"]
+    listed = subprocess.run(
+        ["apt-get", "update", "--print-uris"], check=True, capture_output=True, text=True
+    ).stdout
+    found = re.search(rf"'(\S+)/dists/{release}/InRelease'", listed)
+    assert found is not None, listed
+    return found[1]
