@@ -48,7 +48,7 @@ def retention() -> Section:
     return Section(
         "Retention",
         [
-            row_of_widths(9, (11, _policies()), (5, _unreachable()), (8, _blocked())),
+            row_of_widths(9, (10, _policies()), (6, _unreachable()), (8, _blocked())),
             equal_row(8, _freed(), _deleted(), _runs()),
         ],
     )
@@ -220,7 +220,8 @@ def _blocked() -> Panel:
         "Why a home under pressure is not pruned. Mostly something cannot be read: "
         "`hermes-exporter check` says what to grant.",
         Query(
-            "max by (instance, home, reason) (hermes_prune_blocked{<home>})", "{{home}}: {{reason}}"
+            "max by (instance, home, reason) (hermes_prune_blocked{<home>})",
+            "{{home}}: {{reason}}",
         ),
         words=BLOCKED,
         no_data="Nothing is blocked",

@@ -9,15 +9,17 @@ source=dashboards/render
 target=.cache/render
 stamp=$target/.built-from
 
-# program : Debian package
+# program or file : Debian package; Grafana measures its labels in this font
 programs='
 chromium:chromium
 chromedriver:chromium-driver
+/usr/share/fonts/opentype/inter/Inter-Regular.otf:fonts-inter
+/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf:fonts-dejavu-core
 '
 
 missing_packages() {
     for pair in $programs; do
-        command -v "${pair%%:*}" >/dev/null || echo "${pair##*:}"
+        command -v "${pair%%:*}" >/dev/null || [ -f "${pair%%:*}" ] || echo "${pair##*:}"
     done | sort -u | tr '\n' ' '
 }
 
@@ -35,7 +37,7 @@ if [ -n "$missing" ]; then
     export DEBIAN_FRONTEND=noninteractive
     apt-get -qq update
     # shellcheck disable=SC2086  # one word per package
-    apt-get -qq -o DPkg::Lock::Timeout=300 install --no-install-recommends -y $missing fonts-dejavu-core fonts-inter >/dev/null
+    apt-get -qq -o DPkg::Lock::Timeout=300 install --no-install-recommends -y $missing >/dev/null
 fi
 
 if ! node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' 2>/dev/null; then

@@ -34,6 +34,7 @@ from exporter.config import paths
 from exporter.config.load import load
 from exporter.config.settings import Settings
 from exporter.errors import ExporterError, StateUsedError, error_location
+from exporter.web.accept_failures import AcceptFailures
 from exporter.web.published import Published
 from exporter.web.response import Packed, pack
 from exporter.web.routes import Routes
@@ -135,6 +136,7 @@ class _Agent:
 
     async def run(self, config_file: str | None) -> int:
         loop = asyncio.get_running_loop()
+        AcceptFailures(loop)
         stop = asyncio.Event()
         self._end = partial(loop.call_soon_threadsafe, stop.set)
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import socket
@@ -128,6 +129,35 @@ def test_the_readme_lines_end_with_a_target_that_is_up(machine: Machine) -> None
         machine.run("systemd-run", "--quiet", "--unit=by-hand", *serve.split())
         server.wait_for('up{job="hermes-exporter"} == 1')
         server.wait_for('hermes_home_up{home="ada"} == 1')
+
+
+@pytest.mark.full
+def test_a_unit_installed_by_hand_behaves_as_the_packaged_one(machine: Machine) -> None:
+    """By the lines of docs/install.md; as installed it observes, and root's commands act."""
+    install = (REPOSITORY / "docs" / "install.md").read_text()
+    (lines,) = re.findall(r"^### Any other Linux, macOS\n(.*?)^### ", install, re.M | re.S)
+    by_hand = re.findall(r"^```sh\n(.*?)^```", lines, re.M | re.S)
+    machine.shell(INSTALL, folder="/root")
+    wait_until(lambda: is_up("ada"), "the packaged agent scans")
+    packaged = behaviour(machine)
+    machine.run("apt-get", "-qq", "purge", "hermes-exporter")
+    machine.shell("\n".join(by_hand), folder="/root")
+    wait_until(lambda: is_up("ada"), "the agent that was installed by hand scans")
+    assert behaviour(machine) == packaged
+
+
+def behaviour(machine: Machine) -> tuple[str, list[tuple[str, str]], str]:
+    """The settings of the service, what the agent answers a user, and how root's run goes."""
+    names = "Type,Restart,WatchdogUSec,MemoryMax,LimitDATA,ProtectHome,StateDirectory,ActiveState"
+    shown = machine.run("systemctl", "show", f"--property={names}", "hermes-exporter")
+    answer = machine.run("runuser", "-u", "ada", "--", "hermes-exporter", "sessions", "--json")
+    verdicts = [(each["id"], each["verdict"]) for each in json.loads(answer)]
+    assert verdicts, "the user's sessions are judged, as only root's agent can"
+    assert "unknown" not in {verdict for _, verdict in verdicts}
+    reaped = machine.run("hermes-exporter", "reap", "--include-undone", "--yes")
+    assert "done without it" in reaped, reaped
+    machine.run("hermes-exporter", "undo", "--last")
+    return shown, verdicts, re.sub(r"\d{8}T\d{6}-\w{4}", "RUN", reaped)
 
 
 @pytest.mark.full

@@ -3,7 +3,7 @@
 import {
   cacheFieldDisplayNames, FieldType, formattedValueToString, getDisplayProcessor, getFieldDisplayName, getFieldDisplayValues, PanelPlugin,
 } from '@grafana/data';
-import { BigValue, TimeSeries, useTheme2 } from '@grafana/ui';
+import { BigValue, measureText, TimeSeries, useTheme2 } from '@grafana/ui';
 import { TableNG } from '@grafana/ui/unstable';
 import { useRef } from 'react';
 
@@ -183,8 +183,10 @@ function States({ data, fieldConfig, width, height, timeRange, timeZone }) {
     return <NoData fieldConfig={fieldConfig} />;
   }
   const [from, to] = [timeRange.from.valueOf(), timeRange.to.valueOf()];
-  const left = 110;
   const series = data.series.filter((frame) => frame.length > 0);
+  const names = series.map((frame) => getFieldDisplayName(frame.fields[1], frame));
+  const widest = Math.max(0, ...names.map((name) => measureText(name, 12).width));
+  const left = Math.ceil(Math.min(0.4 * width, widest)) + 16; // as Grafana: at most 40% of the panel
   const rowHeight = (height - BOTTOM) / series.length;
   const place = (time) => left + ((Math.min(Math.max(time, from), to) - from) / (to - from)) * (width - left);
   return (
@@ -196,7 +198,7 @@ function States({ data, fieldConfig, width, height, timeRange, timeZone }) {
         return (
           <g key={row}>
             <text x={left - 8} y={(row + 0.5) * rowHeight + 4} fontSize={12} textAnchor="end" fill={theme.colors.text.primary}>
-              {getFieldDisplayName(field, frame)}
+              {names[row]}
             </text>
             {runs(times, field.values, to).map(({ since, until, value }) => {
               const shown = display(value);
