@@ -395,8 +395,8 @@ class Model:
             needed = min(self.rules.server, self.rules.chat)
             needed = max([needed, *(self.needed_idle(home, each) for each in users)])
             idle = self.watched_idle(home, session)
-            if session.presumed_by_clock:
-                idle = max(idle, self.clock.wall - session.active_wall)
+            if session.presumed_by_clock:  # by its own times: a child that has ended is not asked
+                idle = max(idle, self.clock.wall - max(after.rows[session.id].times))
             if idle + self.rules.slack < needed:
                 raise BrokenPromiseError(
                     f"{what} after {idle:.0f} s of {needed:.0f}; {users} is on it"
