@@ -386,6 +386,8 @@ class Model:
         users = self.on(home, session.id)
         if session.parent is not None:
             users += self.on(home, session.parent) if session.source == "subagent" else []
+        # A person counts by its own times: what a child did that has ended since is not asked.
+        own_idle = self.clock.wall - max(after.rows[session.id].times)
         if proof == "proven":
             if users:
                 raise BrokenPromiseError(f"{what}, and {users} is on it")
@@ -395,13 +397,15 @@ class Model:
             needed = min(self.rules.server, self.rules.chat)
             needed = max([needed, *(self.needed_idle(home, each) for each in users)])
             idle = self.watched_idle(home, session)
-            if session.presumed_by_clock:  # by its own times: a child that has ended is not asked
-                idle = max(idle, self.clock.wall - max(after.rows[session.id].times))
+            if session.presumed_by_clock:
+                idle = max(idle, own_idle)
             if idle + self.rules.slack < needed:
                 raise BrokenPromiseError(
                     f"{what} after {idle:.0f} s of {needed:.0f}; {users} is on it"
                 )
         idle_true = self.clock.true - session.active_true
+        if session.presumed_by_clock:
+            idle_true = max(idle_true, own_idle)
         if idle_true + self.clock_wrong_by + self.rules.slack < self.rules.min_idle:
             raise BrokenPromiseError(f"{what} after {idle_true:.0f} s")
 
