@@ -61,7 +61,7 @@ def check(options: Options) -> dict[str, Any]:
         return {"ok": False, "config": problems, "homes": [], "advice": []}
     with closing(StateStore.in_memory()) as store:
         copy_memories(options.state_dir, store)
-        with _service(options, settings, store) as service:
+        with _service(options, settings, store, counts_usage=False) as service:
             report = service.check()
     named = options.listen_addresses
     addresses = () if named == (DEFAULT_LISTEN_ADDRESS,) else named

@@ -126,6 +126,7 @@ class ScanLoop:
         self._read_seconds = read_seconds
         self._every_session = every_session
         self._purpose = _AUTOMATIC
+        self._counts_usage = counts_usage
         self._file_patterns = file_patterns
         self._homes = WatchedHomes(
             store, self._discovery, monotonic, log_changes=acting, counts_usage=counts_usage
@@ -274,6 +275,7 @@ class ScanLoop:
             want=want,
             walk_disk=purpose.walk_disk,
             list_sessions=purpose.list_sessions,
+            report_usage=self._counts_usage,
         )
 
     def _due(self, state: HomeState) -> Want:

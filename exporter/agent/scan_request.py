@@ -40,6 +40,7 @@ def scan_request(
     want: Want,
     walk_disk: bool,
     list_sessions: bool,
+    report_usage: bool,
 ) -> ScanRequest:
     """Build the request to read a home that has been probed.
 
@@ -92,6 +93,7 @@ def scan_request(
         kept=kept,
         walk_disk=walk_disk,
         list_sessions=list_sessions,
+        report_usage=report_usage,
         want=want,
     )
 

@@ -336,6 +336,7 @@ class HostService:
                     memory,
                     own.reaper.end_reason,
                     figures_by_hand=by_hand,
+                    figures_only=True,
                     sessions_max=self._loop.settings.limits.sessions_per_home,
                 )
             )

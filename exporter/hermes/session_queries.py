@@ -163,12 +163,15 @@ _AMONG: Final = f"session_id {_GIVEN}"
 class SessionQueries:
     """SQL for one schema."""
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: Schema, *, with_usage: bool = True) -> None:
+        """Without usage, `session_model_usage` is not read."""
         self.schema = schema
         self._odd_columns = ", ".join(session_expressions(schema))
         self._plain_columns = ", ".join(_plain_expressions(schema))
         self.messages = MessageQueries(schema)
-        self._has_usage = schema.has("session_model_usage", "session_id", "model", *TOKEN_COLUMNS)
+        self._has_usage = with_usage and schema.has(
+            "session_model_usage", "session_id", "model", *TOKEN_COLUMNS
+        )
         self._odd_usage_columns = ", ".join(usage_expressions(schema))
         self._plain_usage_columns = ", ".join(_plain_usage_expressions(schema))
 

@@ -117,6 +117,7 @@ def _plan(
         pressure,
         by_age=not request.by_pressure,
         figures_by_hand=request.figures_by_hand,
+        figures_only=request.by_hand or request.figures_only,
     )
     if request.by_hand:
         made = plan_prune(

@@ -26,6 +26,8 @@ class PrunePlanRequest(Struct, frozen=True):
     filter_by: Filter = Filter()
     figures_by_hand: bool = False
     """The figures are those of `prune` and `prune --pressure` by hand, for `status`."""
+    figures_only: bool = False
+    """The plan is only for figures, and has no actions."""
     disk_share: float = 1.0
     """Of all bytes that the watched homes have on this filesystem, the share of this home."""
     sessions_max: int | None = None

@@ -88,6 +88,7 @@ class StateReader:
         self._pause = pause
         self._born = monotonic()
         self._open_max = OPEN_SESSIONS_MAX
+        self._reports_usage = True
         self.passes = 0
         """How often the database was read. Between two reads nothing here changes."""
         self._forget()
@@ -130,6 +131,12 @@ class StateReader:
         if most != self._open_max:
             self._open_max = self.table.open_max = most
             self._forced_whole_pass = True
+
+    def report_usage(self, wanted: bool) -> None:
+        """Read and yield the usage of sessions, or leave it out."""
+        if wanted != self._reports_usage:
+            self._reports_usage = wanted
+            self._forget()
 
     def update(self, watermark: int, before_open: Callable[[], None]) -> Iterator[SessionUsage]:
         """Update the table; yield the usage of sessions that changed.
@@ -218,7 +225,7 @@ class StateReader:
         if self._schema is None or self._schema.cookie != cookie:
             self._schema = probe_schema(connection)
             self._forced_whole_pass = True
-            self._queries = SessionQueries(self._schema)
+            self._queries = SessionQueries(self._schema, with_usage=self._reports_usage)
         schema, queries = self._schema, self._queries
         health = _health(connection, schema)
         signs = read_life_signs(connection, schema)
@@ -325,9 +332,12 @@ class StateReader:
         """Put records into the table; return the usage of those that used more than before."""
         open_ids = [record.row.id for record in records if record.row.is_open]
         conversations = TurnQuery(schema).conversations(connection, open_ids)
+        changed = self.table.put(records, conversations, self._clock())
+        if not self._reports_usage:
+            return []
         copies = CopyQuery(schema)
         usage: list[SessionUsage] = []
-        for record in self.table.put(records, conversations, self._clock()):
+        for record in changed:
             row, (count, active, _, fresh), _ = record
             # Compaction makes all copies at once: as the first rows of a session, or in place of
             # every active row. Later messages may well repeat earlier text without being copies.

@@ -48,6 +48,8 @@ class ScanOptions(Struct, frozen=True, kw_only=True):
     full_interval_seconds: float
     walk_disk: bool
     """False: no walk was requested, and the snapshot has no figures of files."""
+    report_usage: bool = True
+    """False: tokens, cost and calls of sessions are not read, for a command that shows none."""
     open_sessions_max: int = OPEN_SESSIONS_MAX
     file_patterns: list[str] = []
     """Files that collectors want counted."""
@@ -88,6 +90,7 @@ class HomeScanner:
         refuse_changed_home(self._home, options.owner)
         refuse_unfit_database(self._home, options.owner, STATE)
         self.state.limit_open_sessions(options.open_sessions_max)
+        self.state.report_usage(options.report_usage)
         yield from self.state.update(options.watermark, before_open)
         if options.quiet and had_read:
             self.state.check_integrity(options.full_interval_seconds, before_open)

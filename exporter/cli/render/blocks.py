@@ -41,7 +41,8 @@ class Cell:
     tone: Tone = Tone.PLAIN
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "text", escape_control(self.text))
+        if not self.text.isprintable():
+            object.__setattr__(self, "text", escape_control(self.text))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from exporter.cli.render.blocks import (
@@ -45,33 +45,27 @@ def blocks(
         return
     chosen = ", ".join(f"{name} {value}" for name, value in filters.items())
     if sessions:
-        yield _without_constant(Table(_COLUMNS, tuple(_row(each, now) for each in sessions)))
+        left_out = _constant_columns(sessions)
+        columns = tuple(each for each in _COLUMNS if each.title not in left_out)
+        yield Table(columns, tuple(_row(each, now, left_out) for each in sessions))
         yield Line()
     total = counted(len(sessions), "open session") if sessions else "No open sessions"
     yield Line((Cell(f"{total} with {chosen}" if chosen else total, Tone.FAINT),))
 
 
-def _without_constant(table: Table) -> Table:
-    """Return the table without home and source where they are the same in many rows."""
-    kept = [
-        index
-        for index, column in enumerate(table.columns)
-        if column.title not in _MAY_GO
-        or len(table.rows) < _MANY
-        or len({row[index] for row in table.rows}) > 1
-    ]
-    return Table(
-        tuple(table.columns[index] for index in kept),
-        tuple(tuple(row[index] for index in kept) for row in table.rows),
-    )
+def _constant_columns(sessions: Sequence[Session]) -> set[str]:
+    """Return which of home and source are the same in many rows; they are not shown."""
+    if len(sessions) < _MANY:
+        return set()
+    return {name for name in _MAY_GO if len({each[name] for each in sessions}) == 1}
 
 
-def _row(session: Session, now: float) -> tuple[Cell, ...]:
+def _row(session: Session, now: float, left_out: Collection[str]) -> tuple[Cell, ...]:
     verdict = session["verdict"]
     return (
-        Cell(session["home"]),
+        *((Cell(session["home"]),) if "home" not in left_out else ()),
         Cell(session["id"], Tone.STRONG),
-        Cell(session["source"]),
+        *((Cell(session["source"]),) if "source" not in left_out else ()),
         Cell(_age(session["started_at"], now)),
         Cell(_age(session["last_activity_at"], now)),
         Cell(format_count(session["messages"])),

@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import Final
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct, structs
 
 from exporter.config.prune import Prune
 from exporter.pruner.decide.caps import CappedChoice, more_than_a_day, within_caps
@@ -52,6 +52,7 @@ def plan_prune(
     by_age: bool = False,
     filter_by: Filter = EVERYTHING,
     findings: Mapping[str, Finding] | None = None,
+    choice: Choice | None = None,
 ) -> PrunePlan:
     """Plan what to take from one home.
 
@@ -59,26 +60,20 @@ def plan_prune(
     Without `pressure` the plan has all that the policies allow; with it, what the thresholds
     demand, by hand without grace time and cool-down. An automatic plan has at most what the caps
     leave of these 24 hours; a plan by hand has a warning instead. `findings` is the result of
-    `find_all` if the caller has it.
+    `find_all`, and `choice` that of `take_within`, if the caller has it.
     """
     now = inventory.taken_at
     if protection.blocked:
         return Plan(home=home, created_at=now, blocked=protection.blocked, why=protection.why[:300])
     if findings is None:
         findings = find_all(inventory, protection, settings, by_hand=by_hand, filter_by=filter_by)
-    if by_hand and pressure is not None:
-        pressure = for_manual_run(pressure)
-    chosen, left, no_room = _with_room(
-        choose(findings, inventory, settings, pressure, by_age=by_age), inventory
-    )
-    emergency = pressure is not None and pressure.emergency
-    found = CappedChoice(chosen, [], None)
-    if not by_hand:
-        found = within_caps(chosen, inventory, settings.caps, emergency=emergency)
-    actions = tuple(_actions(found.chosen, now, emergency=emergency))
-    blocked, why = _blocked(findings, actions)
-    if no_room and not actions:
-        blocked, why = NO_SPACE, no_room
+    if choice is None:
+        choice = take_within(
+            findings, inventory, settings, pressure=pressure, by_hand=by_hand, by_age=by_age
+        )
+    found, left, no_room = choice.taken, choice.left, choice.no_room
+    actions = tuple(_actions(found.chosen, now, emergency=choice.is_emergency))
+    blocked, why = _blocked(findings, choice)
     return Plan(
         home=home,
         hash=_hash(home, actions),
@@ -88,14 +83,14 @@ def plan_prune(
             ProtectedCount(rule, items)
             for rule, items in sorted(_kept(findings, protection).items())
         ),
-        unreachable=unreachable(findings, found, inventory, pressure, no_room=left),
+        unreachable=unreachable(findings, found, inventory, choice.pressure, no_room=left),
         blocked=blocked,
         why=why[:300],
         warnings=tuple(
             warning[:300]
             for warning in (
-                *_policy_warnings(chosen),
-                *more_than_a_day(chosen, inventory, settings.caps),
+                *_policy_warnings(found.chosen),
+                *more_than_a_day(found.chosen, inventory, settings.caps),
                 *([no_room] if no_room and actions else ()),
                 *_refusals(findings),
             )
@@ -106,6 +101,66 @@ def plan_prune(
         needed_bytes=_needed_bytes([*found.chosen, *left]),
         rows_trash_bytes=_rows_trash_bytes(found.chosen),
         not_yet=tuple(_not_yet(findings)),
+    )
+
+
+class Choice(Struct, frozen=True):
+    """What a plan takes and what it leaves, before its actions are written out."""
+
+    taken: CappedChoice
+    left: list[ItemGroup]
+    """That for which there is no room."""
+    no_room: str
+    """Why."""
+    pressure: Pressure | None
+
+    @property
+    def is_emergency(self) -> bool:
+        return self.pressure is not None and self.pressure.emergency
+
+    @property
+    def items(self) -> int:
+        return sum(len(group.items) for group in self.taken.chosen)
+
+    @property
+    def bytes(self) -> int:
+        return sum(group.bytes for group in self.taken.chosen)
+
+
+def take_within(
+    findings: Mapping[str, Finding],
+    inventory: Inventory,
+    settings: Prune,
+    *,
+    pressure: Pressure | None = None,
+    by_hand: bool = False,
+    by_age: bool = False,
+) -> Choice:
+    """Choose from what the policies may take; see `plan_prune`."""
+    if by_hand and pressure is not None:
+        pressure = for_manual_run(pressure)
+    chosen, left, no_room = _with_room(
+        choose(findings, inventory, settings, pressure, by_age=by_age), inventory
+    )
+    taken = CappedChoice(chosen, [], None)
+    if not by_hand:
+        emergency = pressure is not None and pressure.emergency
+        taken = within_caps(chosen, inventory, settings.caps, emergency=emergency)
+    return Choice(taken, left, no_room, pressure)
+
+
+def figures_of(inventory: Inventory, findings: Mapping[str, Finding], choice: Choice) -> PrunePlan:
+    """Return an automatic plan without its actions, for figures alone."""
+    blocked, why = _blocked(findings, choice)
+    return Plan(
+        home="",
+        created_at=inventory.taken_at,
+        unreachable=unreachable(
+            findings, choice.taken, inventory, choice.pressure, no_room=choice.left
+        ),
+        blocked=blocked,
+        why=why[:300],
+        capped=choice.taken.capped,
     )
 
 
@@ -311,10 +366,12 @@ def _hash(home: str, actions: Sequence[PruneAction]) -> str:
 # What prevents actions
 
 
-def _blocked(findings: Mapping[str, Finding], actions: Sequence[PruneAction]) -> tuple[str, str]:
-    """Return why nothing is planned, if a policy refused to find anything."""
-    if actions:
+def _blocked(findings: Mapping[str, Finding], choice: Choice) -> tuple[str, str]:
+    """Return why nothing is planned: no room, or a policy refused to find anything."""
+    if choice.taken.chosen:
         return "", ""
+    if choice.no_room:
+        return NO_SPACE, choice.no_room
     return next(((each.blocked, each.why) for each in findings.values() if each.blocked), ("", ""))
 
 

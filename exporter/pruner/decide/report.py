@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from msgspec import structs
 
 from exporter.config.prune import POLICY_NAMES, Prune
 from exporter.pruner.decide.findings import Finding
 from exporter.pruner.decide.inventory import Inventory
 from exporter.pruner.decide.lineage import Lineages
-from exporter.pruner.decide.plan import find_all, plan_prune
+from exporter.pruner.decide.plan import figures_of, find_all, plan_prune, take_within
 from exporter.pruner.decide.protection import Protection, protect
 from exporter.pruner.decide.thresholds import Pressure, for_manual_run
 from exporter.pruner.models import (
@@ -30,18 +28,21 @@ def report(
     *,
     by_age: bool = False,
     figures_by_hand: bool = False,
+    figures_only: bool = False,
 ) -> tuple[PruneReport, PrunePlan]:
     """Return the figures of a home and its automatic plan, in which `home` is still empty.
 
     `figures_by_hand`: thresholds, and what they demand, are those of `prune --pressure`, a first
-    look without grace time.
+    look without grace time. `figures_only`: the plan has no actions.
     """
     lineages = Lineages(inventory.sessions)
     protection = protect(inventory, settings, lineages=lineages)
     findings = _findings(inventory, protection, settings, lineages)
-    plan = plan_prune(
-        "", inventory, protection, settings, pressure=pressure, by_age=by_age, findings=findings
-    )
+    automatic = take_within(findings, inventory, settings, pressure=pressure, by_age=by_age)
+    if figures_only and not protection.blocked:
+        plan = figures_of(inventory, findings, automatic)
+    else:
+        plan = plan_prune("", inventory, protection, settings, findings=findings, choice=automatic)
     policies = [
         PolicyReport(
             policy=policy,
@@ -60,35 +61,23 @@ def report(
         unreachable=list(plan.unreachable[:UNREACHABLE_MAX]),
         blocked=list(dict.fromkeys(reason for reason in reasons if reason))[:REASONS_MAX],
         why=plan.why,
-        would_items=len(plan.actions),
-        would_bytes=_bytes_of(plan),
+        would_items=automatic.items,
+        would_bytes=automatic.bytes,
         emergency=pressure.emergency,
         capped=plan.capped,
     )
-    plan_by_hand = partial(
-        plan_prune,
-        "",
-        inventory,
-        protection,
-        settings,
-        by_hand=True,
-        findings=_findings_by_hand(inventory, protection, settings, lineages, findings),
-    )
-    allowed = plan_by_hand()
-    made = structs.replace(made, could_items=len(allowed.actions), could_bytes=_bytes_of(allowed))
+    by_hand = _findings_by_hand(inventory, protection, settings, lineages, findings)
+    allowed = take_within(by_hand, inventory, settings, by_hand=True)
+    made = structs.replace(made, could_items=allowed.items, could_bytes=allowed.bytes)
     if figures_by_hand:
-        demanded = plan_by_hand(pressure=pressure)
+        demanded = take_within(by_hand, inventory, settings, pressure=pressure, by_hand=True)
         made = structs.replace(
             made,
             thresholds=threshold_reports(for_manual_run(pressure)),
-            would_items=len(demanded.actions),
-            would_bytes=_bytes_of(demanded),
+            would_items=demanded.items,
+            would_bytes=demanded.bytes,
         )
     return made, plan
-
-
-def _bytes_of(plan: PrunePlan) -> int:
-    return sum(action.bytes for action in plan.actions)
 
 
 def _findings_by_hand(
