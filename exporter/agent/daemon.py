@@ -23,7 +23,6 @@ from exporter.agent.command_socket import CommandSocket, open_listener
 from exporter.agent.host_queries import AgentQueries, ScannerQueue
 from exporter.agent.options import Options
 from exporter.agent.scan_loop import ScanLoop
-from exporter.agent.socket_messages import own_socket
 from exporter.agent.state_file import StateLock, state_lock
 from exporter.agent.state_store import StateStore
 from exporter.agent.systemd import ScanDeadline, ServiceManager
@@ -32,6 +31,7 @@ from exporter.collectors.render import MetricsRenderer
 from exporter.collectors.view import HostView
 from exporter.config import paths
 from exporter.config.load import load
+from exporter.config.paths import own_socket
 from exporter.config.settings import Settings
 from exporter.errors import ExporterError, StateUsedError, error_location
 from exporter.web.accept_failures import AcceptFailures

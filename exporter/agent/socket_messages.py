@@ -6,7 +6,6 @@ between while the agent acts for a command is in `run_messages`.
 
 from __future__ import annotations
 
-import os
 import socket
 import struct
 from typing import Annotated, Any, Final
@@ -18,10 +17,6 @@ REQUEST_BYTES_MAX: Final = 64 * 1024
 REPLY_BYTES_MAX: Final = 256 * 1024 * 1024
 LENGTH: Final = struct.Struct("!I")
 _CREDENTIALS: Final = struct.Struct("3i")
-
-SYSTEM_SOCKET: Final = "/run/hermes-exporter/agent.sock"
-SOCKET_VARIABLE: Final = "HERMES_EXPORTER_AGENT_SOCKET"
-"""The environment variable that names another place, for agents and commands; empty: none."""
 
 
 class Question(Struct, frozen=True):
@@ -66,26 +61,6 @@ def frame(message: Struct) -> bytes:
     """Return a message as it is sent."""
     body = msgspec.json.encode(message)
     return LENGTH.pack(len(body)) + body
-
-
-def usual_sockets() -> list[str]:
-    """Return where an agent may listen that this user can ask: the host's, then the user's own."""
-    named = os.environ.get(SOCKET_VARIABLE)
-    if named is not None:
-        return [named] if named else []
-    own = own_socket()
-    return list(dict.fromkeys((SYSTEM_SOCKET, own))) if own else [SYSTEM_SOCKET]
-
-
-def own_socket() -> str | None:
-    """Return where an agent of this user listens; None or empty if there is no such place."""
-    named = os.environ.get(SOCKET_VARIABLE)
-    if named is not None:
-        return named
-    if os.geteuid() == 0:
-        return SYSTEM_SOCKET
-    folder = os.environ.get("XDG_RUNTIME_DIR", "")
-    return os.path.join(folder, "hermes-exporter", "agent.sock") if os.path.isabs(folder) else None
 
 
 def peer_uid(connection: socket.socket) -> int | None:

@@ -27,10 +27,10 @@ from exporter.agent.socket_messages import (
     Reply,
     frame,
     peer_uid,
-    usual_sockets,
 )
-from exporter.cli import output
+from exporter.cli import head_start, output
 from exporter.cli.scan_notice import scanning
+from exporter.config.paths import usual_sockets
 from exporter.errors import ExporterError, UsageError
 from exporter.text import format_age
 
@@ -130,7 +130,7 @@ def alone(options: Options) -> Iterator[HostService]:
     with scanning():
         from exporter.workers.starter import Starter
 
-        starter = Starter()
+        starter = Starter(head_start.take_server())
         starter.prepare()  # it loads beside us what the workers need
         try:
             from exporter.agent.one_shot import host

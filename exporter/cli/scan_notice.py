@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from exporter.cli import output
+from exporter.cli import head_start, output
+from exporter.cli.head_start import CLEAR_LINE
 
 _AGAIN_SECONDS: Final = 0.5
-_CLEAR: Final = b"\r\x1b[K"
 
 
 class _Notice:
@@ -31,7 +31,7 @@ class _Notice:
     def _draw(self) -> None:
         seconds = int(time.monotonic() - self._began)
         age = f" {seconds} s" if seconds else ""
-        _write(_CLEAR + f"{self._text}...{age}".encode())
+        _write(CLEAR_LINE + f"{self._text}...{age}".encode())
 
     def _go_on(self) -> None:
         while not self._gone.wait(_AGAIN_SECONDS):
@@ -43,7 +43,7 @@ class _Notice:
         with self._lock:
             if not self._gone.is_set():
                 self._gone.set()
-                _write(_CLEAR)
+                _write(CLEAR_LINE)
 
 
 _shown: _Notice | None = None
@@ -56,6 +56,7 @@ def scanning(text: str = "scanning") -> Iterator[None]:
     if _shown is not None or sys.stderr is None or not output.is_terminal(sys.stderr, os.environ):
         yield
         return
+    head_start.take_line()
     _shown = _Notice(text)
     output.before_errors = clear
     try:

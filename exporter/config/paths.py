@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 from collections.abc import Mapping
+from typing import Final
 
 from exporter.errors import UsageError
 
@@ -36,3 +37,30 @@ def _home_of(uid: int) -> str:
         return pwd.getpwuid(uid).pw_dir
     except KeyError:
         return ""
+
+
+# The socket on which an agent answers commands
+
+SYSTEM_SOCKET: Final = "/run/hermes-exporter/agent.sock"
+SOCKET_VARIABLE: Final = "HERMES_EXPORTER_AGENT_SOCKET"
+"""The environment variable that names another place, for agents and commands; empty: none."""
+
+
+def usual_sockets() -> list[str]:
+    """Return where an agent may listen that this user can ask: the host's, then the user's own."""
+    named = os.environ.get(SOCKET_VARIABLE)
+    if named is not None:
+        return [named] if named else []
+    own = own_socket()
+    return list(dict.fromkeys((SYSTEM_SOCKET, own))) if own else [SYSTEM_SOCKET]
+
+
+def own_socket() -> str | None:
+    """Return where an agent of this user listens; None or empty if there is no such place."""
+    named = os.environ.get(SOCKET_VARIABLE)
+    if named is not None:
+        return named
+    if os.geteuid() == 0:
+        return SYSTEM_SOCKET
+    folder = os.environ.get("XDG_RUNTIME_DIR", "")
+    return os.path.join(folder, "hermes-exporter", "agent.sock") if os.path.isabs(folder) else None

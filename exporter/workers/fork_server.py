@@ -34,6 +34,9 @@ _ARGUMENTS_FIELD: Final = 45
 def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> int:
     """Run `python -m exporter.workers.fork_server PARENT`; the agent starts it."""
     parent = int(arguments[0])
+    # As a program that `subprocess` starts: a command starts this one by other means.
+    os.chdir("/")
+    os.closerange(privilege.CHANNEL + 3, os.sysconf("SC_OPEN_MAX"))
     with privilege.start_child(parent) as agent:
         worker.load_everything()  # after a privilege drop the installation may be out of reach
         gc.collect()

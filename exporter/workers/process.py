@@ -11,17 +11,17 @@ import select
 import signal
 import socket
 import subprocess  # noqa: TID251 - the one place that starts programs for the agent
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from exporter.errors import RefusedError, WorkerError
 from exporter.text import join_words
 from exporter.workers.cancellation import Cancellation
+from exporter.workers.early_server import ENVIRONMENT, own_program
 from exporter.workers.frames import FRAME_BYTES_MAX, READY, Frame, FrameReader, pack
 from exporter.workers.privilege import missing_capabilities
 
@@ -56,20 +56,35 @@ Start = Callable[[socket.socket], RunningProcess]
 """Starts a process that has this end of its channel as standard input."""
 
 
+class Started(NamedTuple):
+    """A process, and our end of its channel."""
+
+    channel: socket.socket
+    process: RunningProcess
+
+
 class ChildProcess:
     """A process that the agent started and that answers over a socket."""
 
-    def __init__(self, start: Start | Sequence[str]) -> None:
-        """Start it, or a program with this command line.
+    def __init__(self, start: Start | Sequence[str] | Started) -> None:
+        """Start it, or a program with this command line; or use one that was started already.
 
         The calling thread must stay: a program ends with the thread that started it.
         """
+        started = start if isinstance(start, Started) else self._start(start)
+        self._channel, self._process = started
+        self._ended = False
+        self._reader = FrameReader()
+        self._ready = False
+
+    @staticmethod
+    def _start(start: Start | Sequence[str]) -> Started:
         try:
             ours, theirs = socket.socketpair()
         except OSError as error:
             raise WorkerError(f"cannot start a worker: {error.strerror}") from error
         try:
-            self._process = start(theirs) if callable(start) else _start_program(start, theirs)
+            process = start(theirs) if callable(start) else _start_program(start, theirs)
         except BaseException as error:
             ours.close()
             if isinstance(error, OSError):
@@ -77,10 +92,7 @@ class ChildProcess:
             raise
         finally:
             theirs.close()
-        self._channel = ours
-        self._ended = False
-        self._reader = FrameReader()
-        self._ready = False
+        return Started(ours, process)
 
     @property
     def pid(self) -> int:
@@ -163,7 +175,7 @@ def _start_program(command: Sequence[str], channel: socket.socket) -> RunningPro
         stderr=subprocess.DEVNULL,
         close_fds=True,
         cwd="/",
-        env={"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"},
+        env=ENVIRONMENT,
         start_new_session=True,
     )
 
@@ -272,11 +284,6 @@ def user_to_become(owner: int) -> tuple[()] | tuple[int, int]:
             f"cannot act as uid {owner}: this agent lacks {join_words(missing, 'and')}"
         )
     return owner, _group_of(owner)
-
-
-def own_program(module: str, *arguments: str) -> list[str]:
-    """Return the command line that starts a module of ours as a child of this process."""
-    return [sys.executable, "-I", "-m", module, str(os.getpid()), *arguments]
 
 
 def _group_of(owner: int) -> int:

@@ -20,14 +20,15 @@ import msgspec
 
 from exporter import logs
 from exporter.errors import WorkerError
+from exporter.workers.early_server import FORK_SERVER, EarlyServer, own_program
 from exporter.workers.fork_messages import FORK, ForkReply, ForkRequest, can_fork
 from exporter.workers.frames import pack
 from exporter.workers.process import (
     END_WAIT_SECONDS,
     ChildProcess,
     RunningProcess,
+    Started,
     Worker,
-    own_program,
     start_path_probe,
     start_worker,
     user_to_become,
@@ -46,11 +47,14 @@ log = logs.get("workers")
 class Starter:
     """Starts the processes of one agent. Any thread may call it."""
 
-    def __init__(self) -> None:
+    def __init__(self, early: EarlyServer | None = None) -> None:
+        """`early` is a fork server that this thread has started, and that is still loading."""
         # One thread starts all fork servers and stays: they and what they fork end with it.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="starter")
         self._lock = threading.Lock()
         self._server: _ForkServer | None = None
+        if early is not None:
+            self._server = _ForkServer(Started(early.channel, _ForkedProcess(early.pid)))
         self._forks = can_fork()
         self._stopped = False
 
@@ -99,7 +103,7 @@ class Starter:
         if self._stopped:
             raise WorkerError("the agent is stopping")
         if self._server is None or self._server.is_gone():
-            self._server = _ForkServer(own_program("exporter.workers.fork_server"))
+            self._server = _ForkServer(own_program(FORK_SERVER))
         return self._server
 
     def _end_server(self) -> None:

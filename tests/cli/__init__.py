@@ -1,6 +1,6 @@
 """Tests of `exporter/cli/`; a module without a test of its name has these:
 
-- arguments, parser: tests/cli/test_main.py
+- arguments, command_line, parser: tests/cli/test_main.py
 - agent_service: tests/agent/test_command_runs.py
 - connect: tests/agent/test_command_socket.py
 - interrupt: tests/stories/test_interrupted.py

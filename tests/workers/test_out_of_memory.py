@@ -12,8 +12,9 @@ import pytest
 
 from exporter.errors import WorkerError
 from exporter.workers import protocol, worker
+from exporter.workers.early_server import own_program
 from exporter.workers.frames import pack, receive
-from exporter.workers.process import ChildProcess, own_program
+from exporter.workers.process import ChildProcess
 from exporter.workers.protocol import Failure
 
 

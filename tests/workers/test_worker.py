@@ -21,8 +21,9 @@ from exporter.evidence.openers import KnownOpeners
 from exporter.pruner.requests import UpkeepRequest
 from exporter.snapshot import Trouble
 from exporter.workers import protocol
+from exporter.workers.early_server import own_program
 from exporter.workers.pool import Pool
-from exporter.workers.process import Worker, own_program, start_worker
+from exporter.workers.process import Worker, start_worker
 from tests.real.agent import Agent, Metrics, agent
 from tests.real.waiting import wait_until
 from tests.support.disk_homes import make_store
