@@ -335,7 +335,7 @@ class Machine:
         child = self._new_session(process, "subagent", process.on, marker="_delegate_from")
         token = self._token()
         self.stage.write(home, self.stage.message(child.id, "user", token))
-        child.tokens = [token]
+        child.tokens, child.delegated_by = [token], process.pid
         process.written += 1000
 
     def _quit(self, step: Step) -> None:

@@ -86,6 +86,8 @@ class Session:
     restored_true: float | None = None
     perhaps_restored: bool = False
     """An undo has opened it again, unless an older journal says nothing of that."""
+    delegated_by: int | None = None
+    """The process that runs it, on its parent session; another one there does not."""
     due_scans: int = 0
     watched_since: float | None = None
     """Monotonic time of the scan that first saw it as it is now."""
@@ -385,7 +387,8 @@ class Model:
         stopped = [p.pid for p in self.of(home) if p.stopped and p.kind not in NOTHING_RUNS_IN]
         users = self.on(home, session.id)
         if session.parent is not None:
-            users += self.on(home, session.parent) if session.source == "subagent" else []
+            by = session.delegated_by
+            users += [each for each in self.on(home, session.parent) if each.pid == by]
         # A person counts by its own times: what a child did that has ended since is not asked.
         own_idle = self.clock.wall - max(after.rows[session.id].times)
         if proof == "proven":
