@@ -80,6 +80,13 @@ def open_listeners(addresses: Sequence[str]) -> list[Listener]:
     return opened
 
 
+def refuse_taken(addresses: Sequence[str]) -> None:
+    """Raise ExporterError if another program has a port, before anything else is begun."""
+    for address in addresses:
+        if not address.startswith(UNIX):
+            open_listener(address).close()
+
+
 def _open(address: str) -> Listener:
     if address.startswith(UNIX):
         return _open_unix(address)

@@ -35,11 +35,13 @@ def run(args: Namespace) -> int:
     from exporter.config.load import load
     from exporter.demo.home import make
     from exporter.demo.state import write_settings, write_state
+    from exporter.web.listen import refuse_taken
 
     if args.homes:
         raise UsageError("demo serves a home of its own; to serve yours: 'serve --home PATH'")
     options = arguments.options(args)
     load(options.config_file)  # report a bad configuration before a home is made
+    refuse_taken(options.listen_addresses)
     with tempfile.TemporaryDirectory(
         prefix="hermes-exporter-demo-", ignore_cleanup_errors=True
     ) as directory:

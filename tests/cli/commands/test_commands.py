@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -203,6 +204,15 @@ def test_a_textfile_that_cannot_be_written(
     assert ended == status
     assert str(tmp_path / file) in line
     assert fix in line
+
+
+def test_a_demo_on_a_taken_port_says_so_and_makes_no_home() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        status, said = refusal("demo", "--web.listen-address", address)
+    assert status == 1
+    assert f"cannot listen on {address}: Address already in use" in said
+    assert "--web.listen-address HOST:PORT" in said
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
