@@ -33,7 +33,9 @@ def blocks(report: Mapping[str, Any]) -> Iterator[Block]:
     homes = report["homes"]
     agent = report["agent"]
     mixed = any(home.get("mode", agent["mode"]) != agent["mode"] for home in homes)
-    if not homes:
+    if not homes and report.get("refused"):
+        yield Line((Cell("No Hermes home is watched.", Tone.WARN),))
+    elif not homes:
         yield Line((Cell("No Hermes home found.", Tone.WARN), Cell("Name one with --home PATH.")))
     elif len(homes) > MOST_IN_DETAIL:
         yield _overview(homes, mixed)
