@@ -15,7 +15,9 @@ from benchmarks.measure import Timings, alternate, timed
 from tests.real.hermes import NEWEST, REPOSITORY, python_for
 
 _PEER = "hermes sessions stats"
-_ALONE = {"sessions": 2.0, "status": 5.0}
+_ALONE = {"sessions": 2.0, "reap": 2.0, "status": 5.0}
+_PAUSES = {"reap": 2.0}
+"""The pause between two confirmations is not counted."""
 
 
 def run(setting: Setting) -> Iterator[Line]:
@@ -27,7 +29,7 @@ def run(setting: Setting) -> Iterator[Line]:
     ):
         started.wait_until_ready()
         started.wait_for_scans(2)
-        for command in _ALONE:
+        for command in ("status", "sessions"):
             beside = [command, "--agent.socket", f"{folder}/agent"]
             yield ratio_line(
                 f"{command} beside an agent", _PEER, _against(home, python, beside, setting), 0.5
@@ -35,8 +37,17 @@ def run(setting: Setting) -> Iterator[Line]:
     with tempfile.TemporaryDirectory(prefix="hx-") as folder:
         where = ["--home", str(home), "--state-dir", folder, "--no-agent"]
         for command, limit in _ALONE.items():
-            rounds = _against(home, python, [command, *where], setting)
+            pause = _PAUSES.get(command, 0.0)
+            rounds = _against(home, python, [command, *where], setting, pause)
             yield ratio_line(f"{command} without an agent", _PEER, rounds, limit)
+        fresh = _against(home, python, ["status", "--fresh", *where], setting)
+        yield ratio_line(
+            "status without an agent, the first of a home (--fresh)",
+            _PEER,
+            fresh,
+            _ALONE["status"],
+            f"`du -s` of the checkpoints alone takes {_du(home):.2f} s",
+        )
         shown = alternate(
             lambda: _first_line(python, ["status", *where]),
             lambda: timed(lambda: subprocess.run([python, "-c", "pass"], check=True)),
@@ -45,12 +56,19 @@ def run(setting: Setting) -> Iterator[Line]:
     yield ratio_line("first line of status without an agent", "python -c pass", shown, 4.0)
 
 
-def _against(home: Path, python: Path, words: Sequence[str], setting: Setting) -> Timings:
+def _du(home: Path) -> float:
+    command = ["du", "-s", str(home / "checkpoints")]
+    return timed(lambda: subprocess.run(command, stdout=subprocess.DEVNULL, check=True))
+
+
+def _against(
+    home: Path, python: Path, words: Sequence[str], setting: Setting, pause: float = 0.0
+) -> Timings:
     hermes = python_for(NEWEST)
     stats = [str(hermes.python), str(hermes.program), "sessions", "stats"]
     theirs = hermes.environment(home)
     return alternate(
-        lambda: _timed([str(python), "-m", "exporter", *words], _ours()),
+        lambda: _timed([str(python), "-m", "exporter", *words], _ours()) - pause,
         lambda: _timed(stats, theirs),
         setting.rounds,
     )

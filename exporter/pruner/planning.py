@@ -63,7 +63,8 @@ def plan(
     """Read the inventory and plan.
 
     For the agent a forked child does this where possible: planning needs every session of a home in
-    memory, and a worker that lives long would keep that memory.
+    memory, and a worker that lives long would keep that memory. The worker of a command does not
+    live long.
     """
     settings = request.settings
     stamp = inventory_reader.unchanged.stamp(seen.facts, settings, seen.walked)
@@ -74,7 +75,8 @@ def plan(
         if cached is not None:
             return _unchanged_plan(seen.home, cached, inventory_reader.now())
     planned: PrunePlanResult | None = None
-    if not request.by_hand and (is_single_threaded() if in_child is None else in_child):
+    lives_on = not request.by_hand and not request.figures_only
+    if lives_on and (is_single_threaded() if in_child is None else in_child):
         planned = _plan_in_child(request, inventory_reader, seen)
     planned = planned or _plan(request, inventory_reader, seen)
     inventory_reader.unchanged.store(stamp, settings, planned.pressure, planned.report)
@@ -160,6 +162,7 @@ def _read_inventory(
         disk_share=request.disk_share,
         thorough=request.by_hand or request.figures_by_hand,
         sessions_max=request.sessions_max,
+        figures_only=request.figures_only,
     )
     return inventory_reader.read(
         wanted,

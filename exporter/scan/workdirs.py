@@ -136,9 +136,11 @@ class MissingWorkdirs:
         self._mountinfo = mountinfo
         self._fstab = fstab
         self._unmounted: tuple[bytes, ...] = ()
+        self._parents: dict[bytes, float | None] = {}
 
     def refresh(self, monotonic: float) -> None:
         """Read what is mounted and what should be mounted."""
+        self._parents.clear()
         self._workdirs.refresh(monotonic)
         mounted = set(mount_points(self._mountinfo))
         self._unmounted = tuple(each for each in _fstab_points(self._fstab) if each not in mounted)
@@ -168,13 +170,20 @@ class MissingWorkdirs:
             return None
         if os.path.lexists(path):  # an answer may be some minutes old
             return None
-        try:
-            changed = os.stat(parent).st_ctime
-            with os.scandir(parent) as entries:
-                is_empty = next(entries, None) is None
-        except OSError:
-            return None
-        return None if is_empty else MissingWorkdir(changed)
+        if parent not in self._parents:  # many working directories have the same
+            self._parents[parent] = _changed_unless_empty(parent)
+        changed = self._parents[parent]
+        return None if changed is None else MissingWorkdir(changed)
+
+
+def _changed_unless_empty(folder: bytes) -> float | None:
+    """Return when a folder last changed; None if it has no entry, or cannot be read."""
+    try:
+        changed = os.stat(folder).st_ctime
+        with os.scandir(folder) as entries:
+            return changed if next(entries, None) is not None else None
+    except OSError:
+        return None
 
 
 def _fstab_points(fstab: str) -> list[bytes]:

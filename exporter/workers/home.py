@@ -377,7 +377,8 @@ class WorkerHome:
             before_open=self._scanner.guard(request, STATE),
         )
         planned = plan(wanted, self._inventory_reader(), seen)
-        release_memory()
+        if not wanted.figures_only:
+            release_memory()
         return structs.replace(planned, memory=_shortened(planned.memory))
 
     def _inventory_reader(self) -> InventoryReader:

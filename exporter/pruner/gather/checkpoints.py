@@ -62,7 +62,9 @@ class CheckpointReader:
         known: KnownWorkdirs,
         now: float,
         monotonic: float,
+        *,
         thorough: bool,
+        figures_only: bool = False,
     ) -> tuple[tuple[Checkpoint, ...], KnownWorkdirs]:
         """Return all checkpoints as of the last walk, and the updated `known`."""
         self._absences.refresh(monotonic)
@@ -71,7 +73,7 @@ class CheckpointReader:
         updated = KnownWorkdirs(known.namespaces)
         found = [
             *self._repos(disk.repositories(), owner, known, updated, now),
-            *self._projects(projects, owner, known, updated, now),
+            *self._projects(projects, owner, known, updated, now, with_states=not figures_only),
         ]
         return tuple(found), updated
 
@@ -175,6 +177,8 @@ class CheckpointReader:
         known: KnownWorkdirs,
         updated: KnownWorkdirs,
         now: float,
+        *,
+        with_states: bool,
     ) -> Iterator[Checkpoint]:
         is_own = _is_folder_of(self._store, owner)
         for project in projects:
@@ -188,7 +192,7 @@ class CheckpointReader:
                 workdir=state,
                 missing_since=since,
                 is_own=is_own,
-                expected=ExpectedProject.of(self._store, project.name),
+                expected=ExpectedProject.of(self._store, project.name) if with_states else None,
             )
 
     def _measure(self, projects: Sequence[StoreProject], most: int) -> None:

@@ -63,6 +63,7 @@ from exporter.snapshot import DiskKind, DiskReport, Hold
 _READ_SECONDS: Final = 90.0
 _MEASURE_SECONDS: Final = 2.0
 """Time for measuring messages in one scan; a large home needs a few scans."""
+_NO_STATE: Final = b"{}"
 _FUTURE_TOLERANCE_SECONDS: Final = 60.0
 _CHECKPOINT_KINDS: Final = (
     DiskKind.CHECKPOINTS_LEGACY,
@@ -88,6 +89,8 @@ class InventoryRequest(Struct, frozen=True):
     """A person waits for exact figures: measure everything, even if it takes long."""
     sessions_max: int | None = None
     """See `PrunePlanRequest`."""
+    figures_only: bool = False
+    """Leave out what each item must still be like when it is taken: nothing will be taken."""
 
 
 class InventoryResult(Struct, frozen=True):
@@ -163,7 +166,13 @@ class InventoryReader:
         runs = read_runs(self._home, request, found.sessions, now)
         files, known = self._find_deletions(request.memory.deletions, listed, found, runs, now)
         checkpoints, workdirs = self._checkpoints.read(
-            disk, request.owner, self._workdirs(request), now, self._monotonic(), request.thorough
+            disk,
+            request.owner,
+            self._workdirs(request),
+            now,
+            self._monotonic(),
+            thorough=request.thorough,
+            figures_only=request.figures_only,
         )
         filesystem = filesystem_of(self._home)
         inventory = Inventory(
@@ -243,21 +252,25 @@ class InventoryReader:
             with database.reading(opening, deadline_seconds=_READ_SECONDS) as connection:
                 if _has_more_than(request.sessions_max, connection):
                     return _DatabaseFacts(payload_bytes=None, unreadable=("too_many_sessions",))
-                found = self._read(connection, now, thorough=request.thorough)
+                found = self._read(connection, now, request)
                 self._recognise(connection, request.memory.deletions.seen, listed, found)
         except (DatabaseError, OSError):
             return _DatabaseFacts(payload_bytes=None, unreadable=("database",))
         return found
 
-    def _read(self, connection: apsw.Connection, now: float, *, thorough: bool) -> _DatabaseFacts:
+    def _read(
+        self, connection: apsw.Connection, now: float, request: InventoryRequest
+    ) -> _DatabaseFacts:
         schema = probe_schema(connection)
         routing = read_routing(self._home, connection, schema, now, LivingOwners())
         turns = read_life_signs(connection, schema).turns
         leases = frozenset(session_id for session_id, until in turns.items() if until > now)
         self_pruning = read_own_pruning(self._home, connection, schema)
-        seconds = _READ_SECONDS if thorough else self._measure_seconds
+        seconds = _READ_SECONDS if request.thorough else self._measure_seconds
         self._payloads.measure(connection, schema, seconds)
-        sessions = self._read_sessions(connection, schema, now)
+        sessions = self._read_sessions(
+            connection, schema, now, with_states=not request.figures_only
+        )
         return _DatabaseFacts(
             sessions=sessions,
             holds=routing.holds,
@@ -269,7 +282,7 @@ class InventoryReader:
         )
 
     def _read_sessions(
-        self, connection: apsw.Connection, schema: Schema, now: float
+        self, connection: apsw.Connection, schema: Schema, now: float, *, with_states: bool
     ) -> list[InventorySession]:
         """Return all sessions. The rows are read in slices, to need less memory."""
         counts = children(connection, schema)
@@ -285,7 +298,10 @@ class InventoryReader:
                 if row.parent_id is not None:
                     with_parents[len(sessions)] = extras
                 size = self._payloads.of(connection, schema, row.id, rows)
-                sessions.append(_session(record, extras, counts.get(row.id, 0), size, now))
+                expected = _NO_STATE
+                if with_states and not row.is_open:
+                    expected = _state(record, extras, counts.get(row.id, 0))
+                sessions.append(_session(record, extras, expected, size, now))
         self._payloads.forget_others()
         for number, extras in with_parents.items():
             session = sessions[number]
@@ -364,20 +380,22 @@ def _has_more_than(sessions_max: int | None, connection: apsw.Connection) -> boo
     return SessionQueries(probe_schema(connection)).count(connection) > sessions_max
 
 
+def _state(record: SessionRecord, extras: PruneColumns, children: int) -> bytes:
+    """Return what an ended session must still be like when it is deleted."""
+    return msgspec.json.encode(
+        ended_session_state(
+            record, archived=extras.archived, titled=extras.titled, children=children
+        )
+    )
+
+
 def _session(
-    record: SessionRecord, extras: PruneColumns, children: int, payload: int, now: float
+    record: SessionRecord, extras: PruneColumns, expected: bytes, payload: int, now: float
 ) -> InventorySession:
     row, messages, _ = record
     clocks = [row.started_at, messages.newest, row.last_activity_at, row.last_heartbeat_at]
     known = [clock for clock in (*clocks, row.ended_at) if clock is not None]
     latest = max(known, default=0.0)
-    expected = b"{}"
-    if not row.is_open:
-        expected = msgspec.json.encode(
-            ended_session_state(
-                record, archived=extras.archived, titled=extras.titled, children=children
-            )
-        )
     return InventorySession(
         id=row.id,
         source=sys.intern(row.source),
