@@ -369,6 +369,8 @@ class Model:
             if each.target == session.id and each.action == "end_session"
         ]
         proofs = {each.proof for each in done}
+        # Ids of runs of one second are in no order: the end that stands was not undone since.
+        done.sort(key=lambda each: (each.state == "done", each.at or 0.0))
         proof = done[-1].proof if done else None
         if proof is None:
             raise BrokenPromiseError(f"{session.id} was ended, and the journal has no proof of it")
