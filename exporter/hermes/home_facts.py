@@ -6,8 +6,6 @@ import os
 import re
 from typing import Any, Final, NamedTuple
 
-import yaml
-
 from exporter.errors import HomeError
 from exporter.hermes.small_files import read_json, read_number, read_small
 
@@ -57,9 +55,11 @@ def _read_config(path: str) -> HomeConfig:
     # An escape in a quoted key may spell either name.
     if not content or not any(word in content for word in (b"max_messages", b"plugins", b"\\")):
         return HomeConfig()
+    from exporter.hermes.yaml_document import read_yaml
+
     try:
-        document = yaml.load(content, NoAliasLoader)  # noqa: S506 - a SafeLoader
-    except (yaml.YAMLError, ValueError, RecursionError):
+        document = read_yaml(content)
+    except ValueError:
         # Not valid YAML: if it mentions plugins, assume that some are enabled.
         return HomeConfig(enables_plugins=b"plugins" in content or b"\\" in content)
     limit = _get(_get(document, "session_reset"), "max_messages")
@@ -93,12 +93,3 @@ def _has_folders(path: str) -> bool:
 
 def _get(mapping: Any, key: str) -> Any:
     return mapping.get(key) if isinstance(mapping, dict) else None
-
-
-class NoAliasLoader(yaml.SafeLoader):
-    """A loader that rejects aliases: nested aliases could expand to gigabytes."""
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("aliases are not read")
-        return super().compose_node(parent, index)

@@ -6,11 +6,9 @@ import os
 from typing import Any, Final
 
 import apsw
-import yaml
 from msgspec import Struct
 
 from exporter.errors import HomeError
-from exporter.hermes.home_facts import NoAliasLoader
 from exporter.hermes.schema import Schema
 from exporter.hermes.small_files import read_number, read_small
 
@@ -77,9 +75,11 @@ def _configuration(home: str) -> Any:
         return None
     if not content or b"auto_prune" not in content:
         return None
+    from exporter.hermes.yaml_document import read_yaml
+
     try:
-        return yaml.load(content, NoAliasLoader)  # noqa: S506 - a SafeLoader
-    except (yaml.YAMLError, ValueError, RecursionError):
+        return read_yaml(content)
+    except ValueError:
         return None
 
 

@@ -13,6 +13,8 @@ from typing import Final, NamedTuple
 ENVIRONMENT: Final = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
 """The environment of every program of ours that this process starts."""
 FORK_SERVER: Final = "exporter.workers.fork_server"
+LOAD_LITTLE: Final = "load-little"
+"""As an argument of it: workers load what they need themselves, for a command that has few."""
 
 
 class EarlyServer(NamedTuple):
@@ -37,7 +39,7 @@ def start_early() -> EarlyServer | None:
         return None
     with theirs:
         try:
-            command = own_program(FORK_SERVER)
+            command = own_program(FORK_SERVER, LOAD_LITTLE)
             pid = os.posix_spawn(
                 command[0],
                 command,

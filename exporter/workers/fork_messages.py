@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import platform
+import os
 import struct
 import sys
 from typing import Final, Literal
@@ -36,5 +36,5 @@ def can_fork() -> bool:
     return (
         sys.platform == "linux"
         and struct.calcsize("P") == 8
-        and platform.machine() in CLONE_NUMBERS
+        and os.uname().machine in CLONE_NUMBERS
     )

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
-import platform
 import signal
 import socket
 import sys
@@ -21,6 +20,7 @@ import apsw
 import msgspec
 
 from exporter.workers import path_probe, privilege, worker
+from exporter.workers.early_server import LOAD_LITTLE
 from exporter.workers.fork_messages import CLONE_NUMBERS, FORK, ForkReply, ForkRequest
 from exporter.workers.frames import READY, FrameReader, pack
 
@@ -32,13 +32,16 @@ _ARGUMENTS_FIELD: Final = 45
 
 
 def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> int:
-    """Run `python -m exporter.workers.fork_server PARENT`; the agent starts it."""
+    """Run `python -m exporter.workers.fork_server PARENT [load-little]`; the agent, or a command,
+    starts it.
+    """
     parent = int(arguments[0])
     # As a program that `subprocess` starts: a command starts this one by other means.
     os.chdir("/")
     os.closerange(privilege.CHANNEL + 3, os.sysconf("SC_OPEN_MAX"))
     with privilege.start_child(parent) as agent:
-        worker.load_everything()  # after a privilege drop the installation may be out of reach
+        if LOAD_LITTLE not in arguments:
+            worker.load_everything()  # the workers of an agent share it
         gc.collect()
         agent.sendall(pack(READY, None))
         while True:
@@ -66,7 +69,7 @@ def _clone() -> tuple[int, int]:
     """Fork as os.fork does, but make a child of our parent."""
     python, syscall = ctypes.pythonapi, ctypes.PyDLL(None, use_errno=True).syscall
     syscall.argtypes, syscall.restype = [ctypes.c_long] * 6, ctypes.c_long
-    number, flags = CLONE_NUMBERS[platform.machine()], _CLONE_PARENT | signal.SIGCHLD
+    number, flags = CLONE_NUMBERS[os.uname().machine], _CLONE_PARENT | signal.SIGCHLD
     python.PyOS_BeforeFork()
     # Machines differ in the order of the last three; none of them is read with these flags. No
     # stack is given, so the child goes on with a copy of ours.

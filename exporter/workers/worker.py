@@ -48,8 +48,9 @@ def serve(channel: socket.socket, uid: int | None = None, gid: int | None = None
 
 def load_everything() -> None:
     """Load every handler: after the privilege drop the installation may be out of reach."""
-    from exporter.pruner import planning  # noqa: F401 - it is loaded by that
-    from exporter.pruner.gather import inventory_reader  # noqa: F401 - so is this
+    from exporter.hermes import yaml_document  # noqa: F401 - it is loaded by that
+    from exporter.pruner import planning  # noqa: F401 - so is this
+    from exporter.pruner.gather import inventory_reader  # noqa: F401 - and this
     from exporter.workers import kept_readings  # noqa: F401 - and this
 
     for call in CALLS.values():

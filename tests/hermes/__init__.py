@@ -11,5 +11,6 @@
 - routing: tests/scan/test_database.py, tests/hermes/test_odd_rows.py
 - schema: tests/scan/test_database_contents.py
 - session_queries: tests/scan/test_database.py, tests/scan/test_session_table.py
+- yaml_document: tests/hermes/test_home_facts.py
 - session_state, table_rows: tests/pruner/apply/test_changed_since_plan.py
 """
