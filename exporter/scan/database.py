@@ -34,7 +34,8 @@ from exporter.hermes.routing import (
 from exporter.hermes.schema import Schema, probe_schema, schema_cookie
 from exporter.hermes.session_queries import SessionQueries, SessionRecord
 from exporter.hermes.turns import TurnQuery
-from exporter.scan.session_table import OPEN_SESSIONS_MAX, SessionTable, usage_of
+from exporter.scan.options import OPEN_SESSIONS_MAX
+from exporter.scan.session_table import SessionTable, usage_of
 from exporter.snapshot import DatabaseHealth, SessionUsage, Trouble
 
 ALWAYS_WHOLE_SESSIONS: Final = 2_000

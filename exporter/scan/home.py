@@ -6,18 +6,18 @@ import os
 import time
 from collections.abc import Callable, Iterator
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from exporter.errors import DatabaseError, HomeError
-from exporter.evidence.openers import KnownHolder, may_open
+from exporter.evidence.openers import may_open
 from exporter.hermes import database, home_facts, kanban
 from exporter.hermes.routing import OwnerLives
 from exporter.scan.database import StateReader
 from exporter.scan.disk.repository import KeptRepos
 from exporter.scan.disk.scanner import DiskScanner
 from exporter.scan.matched_files import FileCounter
+from exporter.scan.options import ScanOptions
 from exporter.scan.probe import STATE, refuse_changed_home, refuse_unfit_database
-from exporter.scan.session_table import OPEN_SESSIONS_MAX
 from exporter.snapshot import (
     DatabaseHealth,
     DiskReport,
@@ -27,32 +27,6 @@ from exporter.snapshot import (
     Snapshot,
     Trouble,
 )
-
-
-class ScanOptions(Struct, frozen=True, kw_only=True):
-    """How to read a home: limits from its settings, and what the evidence allows to open."""
-
-    home: str
-    owner: int
-    openable: list[str]
-    """Databases, named as in the probe, that can be opened without harm to any process."""
-    holders: list[KnownHolder]
-    quiet: bool
-    """No process has the database open and the agent sees every process: a check may run."""
-    watermark: int
-    excluded_profiles: list[str]
-    trivial_max_messages: int
-    marathon_max_messages: int
-    marathon_near_ratio: float
-    stale_after_seconds: float
-    full_interval_seconds: float
-    walk_disk: bool
-    """False: no walk was requested, and the snapshot has no figures of files."""
-    report_usage: bool = True
-    """False: tokens, cost and calls of sessions are not read, for a command that shows none."""
-    open_sessions_max: int = OPEN_SESSIONS_MAX
-    file_patterns: list[str] = []
-    """Files that collectors want counted."""
 
 
 class HomeScanner:

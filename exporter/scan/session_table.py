@@ -19,6 +19,7 @@ from msgspec import structs
 
 from exporter.hermes.session_queries import SessionRecord, fingerprints, models_of
 from exporter.hermes.turns import NO_CONVERSATION, Conversation
+from exporter.scan.options import OPEN_SESSIONS_MAX
 from exporter.snapshot import (
     IDLE_BUCKETS,
     MESSAGE_BUCKETS,
@@ -37,8 +38,6 @@ _WORDS_MAX: Final = 64
 _ENDED_PAIRS_MAX: Final = 256
 """The most pairs that the agent accepts in a snapshot; the rest is counted as `other`."""
 _ACTIVE_MAX: Final = (1 << 24) - 1
-OPEN_SESSIONS_MAX: Final = 150_000
-"""The default of `limits.open_sessions_per_home`: about 150 MB of a worker's memory."""
 _NO_HOLDS: Final[list[Hold]] = []
 """One list for nearly all open sessions; no code changes the holds of a session in place."""
 _FUTURE_TOLERANCE_SECONDS: Final = 60.0

@@ -40,7 +40,7 @@ from exporter.runs.models import ActionState, Outcome, Run, Skipped, TargetName
 from exporter.runs.past_session import PastSession
 from exporter.runs.summary import RunSummary
 from exporter.scan.access import DeniedPart
-from exporter.scan.home import ScanOptions
+from exporter.scan.options import ScanOptions
 from exporter.snapshot import (
     Bytes,
     Count,
