@@ -205,7 +205,7 @@ def test_a_user_acts_on_their_own_home_with_what_the_agent_sees(folder: Path) ->
         assert as_other(folder, "undo", "--last").returncode == 0
         # Root sees what the user did, and the user does not see what root did.
         ours = run_json("reap", "--yes", *by_agent(folder), "--home", mine)
-        assert ours["done"] == 2
+        assert ours["done"] == 2, ours
         runs = {each["home"] for each in run_json("history", *by_agent(folder))}
         assert runs == {"mine", "theirs"}
         seen = json.loads(as_other(folder, "history", "--json").stdout)
