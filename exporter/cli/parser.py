@@ -20,8 +20,10 @@ from exporter.config.paths import SYSTEM_CONFIG_FILE, SYSTEM_STATE_DIR
 from exporter.errors import UsageError
 from exporter.text import closest_match, quoted
 
+_SCREEN_LINES = 24
+"""The lines of a terminal; the prompt takes the last one."""
 _SHOWN_EXAMPLES = 3
-"""How many examples the help on one screen has."""
+"""How many examples the help on one screen has, if there is room."""
 _FIRST_STEPS = (
     ("every home on this host", f"{PROGRAM} serve"),
     ("a demo that needs no Hermes", f"{PROGRAM} demo"),
@@ -61,7 +63,6 @@ class Parser(ArgumentParser):
         self._name = name
         self._shown_examples = command.EXAMPLES
         self._takes_homes = name != "demo"
-        self._lists_collectors = name == "serve"
         arguments.add_common(self, takes_homes=self._takes_homes)
         command.add_arguments(self)
         places = "".join(
@@ -98,26 +99,24 @@ class Parser(ArgumentParser):
     def short_help(self) -> str:
         """Return the help on one screen: a line for each option; `help COMMAND` has all of it."""
         about, _, _ = (self.description or "").partition("\n\n")
-        entries, listed = [], ""
+        entries = []
         for group in self._action_groups:
-            shown = [each for each in group._group_actions if each.help is not SUPPRESS]  # noqa: SLF001 - as argparse does
-            if group.title == arguments.COLLECTORS and self._lists_collectors:
-                listed = _collectors(shown)
-            elif group.title == arguments.COLLECTORS and shown:
-                entries.append(("--no-collector.NAME", "switch one off; 'serve --help' lists them"))
+            if group.title == arguments.COLLECTORS:
+                told = f"switch one off; 'help {self._name}' lists them"
+                entries.append(("--no-collector.NAME", told))
             elif group.title not in (arguments.COMMON, arguments.AGENT):
-                entries += [(_invocation(each), _expanded(each)) for each in shown]
+                entries += [
+                    (_invocation(each), _expanded(each))
+                    for each in group._group_actions  # noqa: SLF001 - as argparse does
+                    if each.help is not SUPPRESS and each.dest != "help"
+                ]
         width = max(len(name) for name, _ in entries)
         lines = [f"  {name:<{width}}  {_brief(text, 76 - width)}\n" for name, text in entries]
-        parts = (
-            f"usage: {self.usage}\n",
-            f"{about}\n",
-            f"options:\n{''.join(lines)}",
-            listed,
-            _short_examples(self._shown_examples),
-            self._more(),
-        )
-        return "\n".join(filter(None, parts))
+        above = f"usage: {self.usage}\n\n{about}\n\noptions:\n{''.join(lines)}\nexamples:\n"
+        below = f"\n{self._more()}"
+        room = _SCREEN_LINES - 1 - above.count("\n") - below.count("\n")
+        examples = _short_examples(self._shown_examples[: min(room, _SHOWN_EXAMPLES)])
+        return f"{above}{examples}{below}"
 
     def _more(self) -> str:
         home = " --home," if self._takes_homes else ""
@@ -146,21 +145,12 @@ def _brief(text: str, room: int) -> str:
     return text if len(text) <= room else text.partition("; ")[0]
 
 
-def _collectors(switches: Sequence[Action]) -> str:
-    prefix = "--no-collector."
-    entries = [
-        (each.option_strings[0].removeprefix(prefix), str(each.help).partition(": ")[2])
-        for each in switches
-    ]
-    return _listing(f"collectors ({prefix}NAME switches one off)", entries)
-
-
 def _short_examples(examples: Sequence[tuple[str, str]]) -> str:
     lines = (
         f"  {line}  # {purpose}" if len(f"{line}{purpose}") <= 74 else f"  {line}"
-        for purpose, line in examples[:_SHOWN_EXAMPLES]
+        for purpose, line in examples
     )
-    return "examples:\n" + "".join(f"{line}\n" for line in lines)
+    return "".join(f"{line}\n" for line in lines)
 
 
 class _Formatter(RawDescriptionHelpFormatter):
