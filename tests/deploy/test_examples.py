@@ -176,3 +176,12 @@ def test_the_examples_name_the_port_that_the_agent_listens_on(path: str) -> None
     """Those that cannot read the constant: a new default must be written there too."""
     ports = set(re.findall(r"(?<![\d.])1\d{4}(?!\d)", (REPOSITORY / path).read_text()))
     assert ports == {str(DEFAULT_PORT)}
+
+
+def test_the_readme_has_two_screens_and_its_links_lead_somewhere() -> None:
+    text = (REPOSITORY / "README.md").read_text()
+    assert len(text.splitlines()) <= 80
+    linked = set(re.findall(r'(?:\]\(|href="|src=")(?!http)([^)"#]+)', text))
+    assert "docs/images/host-page-light.png" in linked
+    assert {"docs/install.md", "docs/using.md", "docs/safety.md"} <= linked
+    assert [path for path in sorted(linked) if not (REPOSITORY / path).is_file()] == []
