@@ -136,6 +136,8 @@ class HomeEvidence(Struct, frozen=True):
     gateway: GatewayEvidence | None
     blind: tuple[Blindness, ...]
     """The reasons of the whole host and of this database. Empty: `holders` is complete."""
+    ours: dict[int, int] = {}
+    """The start ticks of all workers of this agent, by PID, whether they have it open or not."""
 
     @property
     def deleted_wal_pids(self) -> list[int] | None:

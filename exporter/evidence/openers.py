@@ -20,7 +20,7 @@ from exporter.evidence.lock_table import LockReader, LockTable, locks_are_shown,
 from exporter.evidence.lost_locks import NO_LOCKS, missing_locks, own_locks
 from exporter.evidence.models import Holder, HomeEvidence, HomeFiles
 from exporter.evidence.process import PinnedProcess
-from exporter.evidence.procfs import is_gone, own_pid
+from exporter.evidence.procfs import ancestors, is_gone, own_pid, read_stat
 
 _CHECKS: Final = 4
 _PAUSE_SECONDS: Final = 0.003
@@ -42,12 +42,14 @@ class KnownOpeners(Struct, frozen=True):
 
     quiet: bool = False
     """The survey could see every process, and none had the database open."""
+    ours: dict[int, int] = {}
+    """The start ticks of all workers of this agent, by PID: they may read it at any time."""
 
     @classmethod
     def of(cls, evidence: HomeEvidence) -> KnownOpeners:
         """Return the known openers by a survey of one database."""
         quiet = not evidence.blind and not evidence.holders
-        return structs.replace(cls.of_holders(evidence.holders), quiet=quiet)
+        return structs.replace(cls.of_holders(evidence.holders), quiet=quiet, ours=evidence.ours)
 
     @classmethod
     def of_holders(cls, holders: Sequence[Holder]) -> KnownOpeners:
@@ -71,7 +73,14 @@ class OpenerCheck(Struct, frozen=True):
     At most one: checking each takes several pauses, and Hermes may be waiting for our lock.
     """
     new_openers: tuple[int, ...]
-    """Processes with a lock on the database that were not known."""
+    """Processes with a lock on the database that were not known, and are not ours."""
+    our_readers: tuple[int, ...] = ()
+    """Workers of this agent that opened it since, and their children: no session runs in them."""
+
+    @property
+    def opened_since(self) -> bool:
+        """True if any process opened it since the survey."""
+        return bool(self.new_openers or self.our_readers)
 
 
 def compare_openers(
@@ -96,9 +105,12 @@ def compare_openers(
         pid for pid in others if pid not in known.pids or _is_pid_reused(pid, known.started, proc)
     }
     lost = next((pid for pid in suspects if _has_lost(pid, files, proc, pause)), None)
+    opened = [pid for pid in sorted(unknown) if _uses(pid, files, proc)]
+    our_readers = tuple(pid for pid in opened if _is_ours(pid, known.ours, proc))
     return OpenerCheck(
         lost=() if lost is None else (lost,),
-        new_openers=tuple(pid for pid in sorted(unknown) if _uses(pid, files, proc)),
+        new_openers=tuple(pid for pid in opened if pid not in our_readers),
+        our_readers=our_readers,
     )
 
 
@@ -147,6 +159,18 @@ def _is_pid_reused(pid: int, started: Mapping[int, int], proc: str) -> bool:
     except OSError as error:
         return not is_gone(error)
     return stat.start_ticks != started[pid]
+
+
+def _is_ours(pid: int, ours: Mapping[int, int], proc: str) -> bool:
+    """True for a worker of this agent, and for a process that it forked to plan."""
+    try:
+        stat = read_stat(proc, pid) if ours else None
+    except OSError:
+        return False
+    if stat is None:
+        return False
+    line = ((pid, stat), *ancestors(proc, stat))
+    return any(ours.get(each) == found.start_ticks for each, found in line)
 
 
 def _uses(pid: int, files: HomeFiles, proc: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Final
 
 from exporter.evidence.boot import Clock, read_clock
@@ -82,8 +83,9 @@ def survey(
         checks=checks,
         pause=_at_most(_PAUSES_MAX, pause),
     )
+    started = _start_ticks(context.ours, proc)
     return Survey(
-        homes={home.key: _judge_home(home, context) for home in targets},
+        homes={home.key: _judge_home(home, context, started) for home in targets},
         candidates=_candidates(process_scan.seen_processes.by_pid.values()),
         blind=tuple(context.blind),
         limited_users=len(process_scan.budget.limited),
@@ -154,7 +156,18 @@ def _could_be_hermes(pid: int, proc: str, *, whole_host: bool) -> bool:
     return stat is not None and not stat.kernel_thread and not stat.dead
 
 
-def _judge_home(home: HomeFiles, context: SurveyContext) -> HomeEvidence:
+def _start_ticks(pids: Iterable[int], proc: str) -> dict[int, int]:
+    """Return when each of these processes began; without those that are gone."""
+    found = {}
+    for pid in pids:
+        with suppress(OSError):
+            stat = read_stat(proc, pid)
+            if stat is not None:
+                found[pid] = stat.start_ticks
+    return found
+
+
+def _judge_home(home: HomeFiles, context: SurveyContext, ours: dict[int, int]) -> HomeEvidence:
     blind = [
         *_host_blindness_of(home, context),
         *_blindness_of(home, context.process_scan),
@@ -174,6 +187,7 @@ def _judge_home(home: HomeFiles, context: SurveyContext) -> HomeEvidence:
         deleted_wal_holders=sum(h.deleted_wal for h in holders),
         gateway=gateway,
         blind=tuple(dict.fromkeys(blind)),
+        ours=ours,
     )
 
 

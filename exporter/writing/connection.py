@@ -209,7 +209,7 @@ class Writer:
         Only where a survey has shown that no process has the database open: that is checked again.
         The file stays. If another process opens the database meanwhile, it is left alone.
         """
-        if self._check().new_openers or not self.checkpoint() or self._check().new_openers:
+        if self._check().opened_since or not self.checkpoint() or self._check().opened_since:
             return False
         try:
             self.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
@@ -229,7 +229,7 @@ class Writer:
             self._sleep(random.uniform(*_RETRY_SECONDS))  # noqa: S311 - only to be out of step
 
     def new_openers(self) -> tuple[int, ...]:
-        """Processes that opened the database since the survey.
+        """Processes that opened the database since the survey, without workers of this agent.
 
         Raise WriteError if a known one has lost its locks.
         """

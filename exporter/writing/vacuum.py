@@ -63,7 +63,7 @@ def vacuum(
     """
     refuse_unwritable(path, owner)
     found = check_openers(path, openers, proc)
-    if openers.pids or found.new_openers:
+    if openers.pids or found.opened_since:
         raise WriteError(WriteTrouble.BUSY, f"{path} is in use; it was not vacuumed")
     began = monotonic()
     before = stat_files(path)

@@ -11,11 +11,13 @@ import socket
 import struct
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from exporter import __version__
@@ -28,7 +30,7 @@ from tests.real.waiting import wait_until
 from tests.support.home_picture import picture
 from tests.support.old_sessions import old_sessions
 from tests.support.reaping import history
-from tests.support.running_agent import configuration, when_up
+from tests.support.running_agent import children, configuration, when_up
 from tests.support.small_homes import small_home
 
 pytestmark = pytest.mark.xdist_group("command_runs")
@@ -186,6 +188,38 @@ def test_a_home_of_root_is_only_observed_unless_it_is_named(folder: Path) -> Non
             assert "only observed unless it is named" in found.stdout, found
             assert found.returncode == 1
             assert run_json("reap", "--yes", *by_agent(folder), "--home", home)["done"] == 3
+
+
+def stop_while_reading(worker: psutil.Process, database: Path) -> None:
+    """Stop a worker at a moment when it has this database open."""
+    lock = re.compile(rf" {worker.pid} \S+:{database.stat().st_ino} ")
+    until = time.monotonic() + 25
+    while True:
+        worker.suspend()
+        while worker.status() != psutil.STATUS_STOPPED:
+            pass
+        if lock.search(Path("/proc/locks").read_text()):
+            return
+        os.utime(database)  # the next scan reads it again
+        worker.resume()
+        assert time.monotonic() < until, "no scan has it open"
+
+
+@pytest.mark.parametrize("command", ["reap", "prune"])
+def test_a_scan_of_the_agent_is_not_in_the_way_of_a_run(folder: Path, command: str) -> None:
+    """The scan has the database open from before the run writes until after its end."""
+    home = (small_home if command == "reap" else old_sessions)(folder / "home", 300)
+    with agent_of(folder, {"home": home}) as started:
+        (scanner,) = children(started)
+        with send(folder / "agent.sock", command, execute=True) as client:
+            for said in messages(client):
+                if said["type"] == "begins":
+                    stop_while_reading(scanner, home / "state.db")
+                    client.sendall(b"g")
+        scanner.resume()
+    result = said["result"]
+    assert (result["outcome"], result["skipped"]) == ("done", [])
+    assert result["done"] == sum(len(each["plan"]["actions"]) for each in result["plans"]) > 0
 
 
 # Each user has their own homes

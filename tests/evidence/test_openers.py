@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,9 +11,10 @@ import msgspec
 from msgspec import structs
 
 from exporter.evidence.openers import KnownOpeners, OpenerCheck, compare_openers
+from exporter.evidence.survey import survey
 from exporter.snapshot import FileIdentity
 from tests.real.hermes import REPOSITORY
-from tests.support.evidence import NOBODY, evidence, files, holding
+from tests.support.evidence import NOBODY, evidence, files, holding, puppet
 
 FINE = OpenerCheck(lost=(), new_openers=())
 
@@ -43,6 +45,24 @@ def test_a_process_with_a_reused_pid_is_a_new_opener(tmp_path: Path) -> None:
         assert compare_openers(ended, files(tmp_path)) == OpenerCheck((), (process.pid,))
         process.do("connection.close()")
         assert compare_openers(ended, files(tmp_path)) == FINE
+
+
+def test_a_worker_of_the_agent_is_no_new_opener_and_neither_is_what_it_forks(
+    tmp_path: Path,
+) -> None:
+    """Here the test's own process is the worker, and what holds the database its child."""
+    with holding(tmp_path) as known, puppet() as reader:
+        for ours in (reader.pid, os.getpid()):
+            surveyed = survey([files(tmp_path)], ours=[ours]).homes[str(tmp_path)]
+            openers = KnownOpeners.of(surveyed)
+            assert openers.pids == (known.pid,)
+            reader.do(f"connection = connect({str(tmp_path / 'state.db')!r})")
+            found = compare_openers(openers, files(tmp_path))
+            assert found == OpenerCheck((), (), (reader.pid,))
+            assert found.opened_since
+            reused = structs.replace(openers, ours={ours: openers.ours[ours] - 1})
+            assert compare_openers(reused, files(tmp_path)) == OpenerCheck((), (reader.pid,))
+            reader.do("connection.close()")
 
 
 def test_known_openers_that_closed_or_ended_pass(tmp_path: Path) -> None:
