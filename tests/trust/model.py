@@ -366,11 +366,14 @@ class Model:
         done = [
             each
             for each in after.actions.values()
-            if each.target == session.id and each.action == "end_session"
+            if each.target == session.id
+            and each.action == "end_session"
+            and each.state in ("intended", "done")
         ]
         proofs = {each.proof for each in done}
-        # Ids of runs of one second are in no order: the end that stands was not undone since.
-        done.sort(key=lambda each: (each.state == "done", each.at or 0.0))
+        # Ids of runs of one second are in no order. The end that stands was not undone or skipped;
+        # a run that was killed has perhaps not noted it.
+        done.sort(key=lambda each: (("intended", "done").index(each.state), each.at or 0.0))
         proof = done[-1].proof if done else None
         if proof is None:
             raise BrokenPromiseError(f"{session.id} was ended, and the journal has no proof of it")
@@ -482,7 +485,8 @@ class Model:
             since = self.clock.true - session.reaped_true
             if since + self.clock_wrong_by + self.rules.slack < self.rules.keep:
                 raise BrokenPromiseError(f"{what} {since:.0f} s after it was reaped")
-        if session.restored_true is not None and not home.by_hand:
+        # Without its journal it is not known what an undo gave back.
+        if session.restored_true is not None and not home.by_hand and not home.journal_damaged:
             since = self.clock.true - session.restored_true
             if since + self.clock_wrong_by + self.rules.slack < 30 * DAY:
                 raise BrokenPromiseError(f"{what} {since:.0f} s after an undo gave it back")
