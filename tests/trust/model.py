@@ -180,6 +180,8 @@ class Home:
     tell when that process went on, even if the other agent has scanned in between."""
     journal_damaged: bool = False
     journal_garbled: bool = False
+    healings_since_garbled: int = 0
+    """A damaged journal is mended first; what was used meanwhile is healed by the third scan."""
     """Its bytes were changed; otherwise it was lost, or is older, and the trash tells the rest."""
     scanned_at: float = 0.0
     counted_at: float = -1e9
@@ -262,6 +264,8 @@ class Model:
 
         A session that this scan opens again was ended when it was read: the next one sees it open.
         """
+        if main and self.clock.monotonic - home.scanned_at > DAY:
+            self._forget_newest(home)  # its worker may have been replaced in the meantime
         stopped_now = any(p.stopped for p in self.of(home))
         paused = home.main_saw_stopped or stopped_now
         for session in home.sessions.values() if main else ():
@@ -282,9 +286,12 @@ class Model:
     def agent_restarted(self) -> None:
         """What it has watched is kept about once a minute; the rest it watches again."""
         for home in self.homes.values():
-            for session in home.sessions.values():
-                if home.scanned_at - (session.watched_since or home.scanned_at) < 125:
-                    session.watched_since = None
+            self._forget_newest(home)
+
+    def _forget_newest(self, home: Home) -> None:
+        for session in home.sessions.values():
+            if home.scanned_at - (session.watched_since or home.scanned_at) < 125:
+                session.watched_since = None
 
     def rebooted(self) -> None:
         self.processes.clear()
@@ -532,6 +539,7 @@ class Model:
         """
         holders = [p for p in self.of(home) if p.kind not in NOTHING_RUNS_IN]
         trash = after.in_trash()
+        home.healings_since_garbled += home.journal_garbled
         for session in home.sessions.values():
             row = after.rows.get(session.id)
             if row is None:
@@ -540,7 +548,8 @@ class Model:
             went_on = session.went_on_in is not None
             if home.journal_damaged and session.used_true <= since:
                 continue
-            if used and holders and not went_on and row.end_reason == OUR_REASON:
+            mending = home.journal_garbled and home.healings_since_garbled <= 3
+            if used and holders and not went_on and row.end_reason == OUR_REASON and not mending:
                 moved = session.was_left and (row.ended_at or 0.0) >= max(row.times)
                 if not moved:
                     raise BrokenPromiseError(
@@ -566,7 +575,9 @@ class Model:
             if row is None or row.ended_at is not None:
                 session.due_scans = 0
                 continue
-            if not (quiet and self._is_due(home, session, holders)):
+            # A row that Hermes makes again for a session that was pruned has no source.
+            reapable = row.source in REAPABLE
+            if not (quiet and reapable and self._is_due(home, session, holders)):
                 session.due_scans = 0
                 continue
             session.due_scans += 1
