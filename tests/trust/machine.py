@@ -243,7 +243,8 @@ class Machine:
         session.tokens += tokens
         process.written += 1000
         self.model.active(home, session)
-        session.used_unseen = process.kind == "visitor"
+        came_later = session.reaped_true is not None and process.since >= session.reaped_true
+        session.used_unseen = process.kind == "visitor" or came_later
         if home.version == "0.13.0":
             token = self._token()
             old = [t for t, path in home.file_tokens.items() if session.id in path]

@@ -72,7 +72,7 @@ class Session:
     used_true: float = 0.0
     """When it was last active itself; the rest counts its children too."""
     used_unseen: bool = False
-    """Whether a program used it last that opens the database for each turn."""
+    """Whether a process used it last that opens the database for each turn, or after its reap."""
     was_left: bool = False
     """Whether the product has acted since, while no process had the database open."""
     active_true: float = 0.0
@@ -341,7 +341,7 @@ class Model:
         self._check_order(home, after)
         if ours:
             self._check_explained(before, after)
-        # What such a program does is put down to a process that was there at the reap and still is.
+        # What such a process does is put down to one that was there at the reap and still is.
         unseen = any(
             session_id in home.sessions and home.sessions[session_id].used_unseen
             for session_id, row in before.rows.items()
