@@ -228,6 +228,7 @@ class _Agent:
                         "state directory was deleted and is made anew",
                         directory=self._options.state_dir,
                     )
+                self._leave_damaged_state()
                 view = self._loop.run(timeout_seconds=interval)
                 self._publish(view, ready=all(home.known for home in view.homes))
                 self._queries.scan_ended(view)  # the pages know it before a command is told
@@ -250,10 +251,26 @@ class _Agent:
             self._scan_deadline.expect(pause)
             self._queue.wait(pause)
 
+    def _leave_damaged_state(self) -> bool:
+        """If the state file was damaged, go on in memory and say so; True if so."""
+        if not self._store.leave_if_damaged():
+            return False
+        if not self._store.is_whole:
+            self._loop.replace_workers()
+        log.error(
+            "state is damaged; going on in memory",
+            file=self._store.path,
+            error=self._store.damage,
+            counters="kept" if self._store.is_whole else "begin again",
+            fix="move it away; the next scan writes a new one",
+        )
+        return True
+
     def _log_failed_scan(self, error: Exception) -> None:
+        if isinstance(error, apsw.Error) and self._leave_damaged_state():
+            return
         if isinstance(error, apsw.Error):
-            fix = "if it is damaged, move it away and restart"
-            log.error("state cannot be used", file=self._store.path, error=str(error), fix=fix)
+            log.error("state cannot be used", file=self._store.path, error=str(error))
         else:
             log.error("scan failed", error=error_location(error))
 

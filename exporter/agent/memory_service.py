@@ -73,6 +73,7 @@ class MemoryService(HostService):
 
     def check(self) -> dict[str, Any]:
         report = super().check()
+        report["advice"] += self._loop.state_advice
         report["advice"] += runbook_advice(self._loop.settings, self._listen_addresses)
         return report
 

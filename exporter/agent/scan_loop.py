@@ -149,6 +149,21 @@ class ScanLoop:
         """The homes and refusals that the last search found."""
         return self._homes.census
 
+    @property
+    def state_advice(self) -> list[str]:
+        """What to do about the state file; nothing if it is not damaged."""
+        found = self._store.damage
+        advice = (
+            f"{self._store.path} is damaged ({found}), and the agent goes on in memory; "
+            "move it away: the next scan writes a new one"
+        )
+        return [advice] if found else []
+
+    def replace_workers(self) -> None:
+        """End the worker of each home: a new one reports all usage, to a store that has none."""
+        for state in self._homes:
+            self._pool.fail(state.home.owner, state.home.path, is_cause=False)
+
     # One scan of all homes
 
     def run(self, timeout_seconds: float, purpose: ScanPurpose = _AUTOMATIC) -> HostView:

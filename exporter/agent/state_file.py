@@ -9,7 +9,7 @@ import fcntl
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Final
 
 import apsw
@@ -89,9 +89,9 @@ def open_state_file(state_dir: str, today: int) -> apsw.Connection:
         _make_private(path)
         connection = _connect(path)
         # A bad page may be met only hours later, in a scan: better a line at the start.
-        damage = connection.execute("PRAGMA quick_check(1)").get
-        if damage != "ok":
-            raise apsw.CorruptError(f"it is damaged ({str(damage).splitlines()[-1]})")
+        damage = _quick_check(connection)
+        if damage:
+            raise apsw.CorruptError(f"it is damaged ({damage})")
         _prepare(connection, path, today)
         return connection
     except OSError as error:
@@ -123,6 +123,51 @@ def write_anew(connection: apsw.Connection, path: str) -> apsw.Connection:
     _copy(kept, new)
     kept.close()
     return new
+
+
+def stamp(path: str) -> tuple[int, int, int] | None:
+    """Return what changes with the content of a file; None if there is none."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def find_damage(path: str) -> str:
+    """Return what is wrong with a file that another connection uses; empty if nothing is.
+
+    The check has a connection of its own: the cache of the other one may hide the damage.
+    """
+    try:
+        with closing(apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)) as connection:
+            return _quick_check(connection)
+    except (apsw.CorruptError, apsw.NotADBError) as error:
+        return str(error)
+    except apsw.Error:
+        return ""  # it is gone, or cannot be read now
+
+
+def copy_to_memory(connection: apsw.Connection, today: int) -> tuple[apsw.Connection, bool]:
+    """Close a damaged file; return a copy of what its connection had in the cache, and if it is
+    whole. If it is not, the copy is a new store: counters without the record of what was counted
+    would count twice.
+    """
+    kept = apsw.Connection(":memory:")
+    try:
+        _copy(connection, kept)
+        is_whole = not _quick_check(kept)
+    except apsw.Error:
+        is_whole = False
+    with suppress(apsw.Error):
+        connection.close()
+    return (kept, True) if is_whole else (open_in_memory(today), False)
+
+
+def _quick_check(connection: apsw.Connection) -> str:
+    """Return the last line of what SQLite finds wrong; empty if nothing is."""
+    found = str(connection.execute("PRAGMA quick_check(1)").get)
+    return "" if found == "ok" else found.splitlines()[-1]
 
 
 def _prepare(connection: apsw.Connection, path: str, today: int) -> None:

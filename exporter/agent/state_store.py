@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import apsw
@@ -20,9 +21,12 @@ import msgspec
 from exporter.agent import trend_table
 from exporter.agent.label_limits import allow
 from exporter.agent.state_file import (
+    copy_to_memory,
+    find_damage,
     open_in_memory,
     open_state_file,
     open_to_read,
+    stamp,
     state_file,
     write_anew,
 )
@@ -81,6 +85,13 @@ class StateStore:
         self._clock = clock
         self._lock = threading.Lock()
         self.path = path
+        self.damage = ""
+        """What is wrong with the file; if anything is, the agent goes on in memory."""
+        self.is_whole = True
+        """False if the counters began again when the file was damaged."""
+        self._suspect = False
+        """True if the file was changed by another program, or could not be read."""
+        self._stamp = stamp(path)
 
     @classmethod
     def open(cls, state_dir: str, clock: Callable[[], float] = time.time) -> StateStore:
@@ -104,13 +115,49 @@ class StateStore:
             return False
         with self._lock:
             self._connection = write_anew(self._connection, self.path)
+            self.damage, self._suspect, self._stamp = "", False, stamp(self.path)
         return True
+
+    def leave_if_damaged(self) -> bool:
+        """If the file was damaged under the agent, set `damage` and go on in memory; True if so.
+
+        SQLite has much of the file in its cache, so it may not notice damage for days. Only a file
+        that was changed by another program, or could not be read, is checked.
+        """
+        with self._lock:
+            now = stamp(self.path)
+            if self.damage or not (self._suspect or now != self._stamp):
+                return False
+            self._suspect, self._stamp = False, now
+            self.damage = find_damage(self.path)
+            if self.damage:
+                self._connection, self.is_whole = copy_to_memory(self._connection, self._today())
+        return bool(self.damage)
+
+    @contextmanager
+    def _using(self) -> Iterator[None]:
+        with self._lock:
+            try:
+                yield
+            except (apsw.CorruptError, apsw.NotADBError):
+                self._suspect = True
+                raise
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        with self._using():
+            self._suspect = self._suspect or stamp(self.path) != self._stamp
+            try:
+                with transaction(self._connection):
+                    yield
+            finally:
+                self._stamp = stamp(self.path)
 
     # Labels
 
     def labels(self) -> dict[str, str]:
         """Return the labels given so far, by path."""
-        with self._lock:
+        with self._using():
             rows: list[Any] = self._connection.execute("SELECT path, label FROM homes").fetchall()
         return dict(rows)
 
@@ -119,7 +166,7 @@ class StateStore:
 
         If another home had this label, that one gets the suffix `-<id>`.
         """
-        with self._lock, transaction(self._connection):
+        with self._writing():
             self._connection.execute(
                 "UPDATE homes SET label = label || '-' || id WHERE label = ? AND path != ?",
                 (label, path),
@@ -137,7 +184,7 @@ class StateStore:
         that returns later starts new series.
         """
         today = self._today()
-        with self._lock, transaction(self._connection):
+        with self._writing():
             known: list[Any] = self._connection.execute(
                 "SELECT id, path, owner, seen FROM homes"
             ).fetchall()
@@ -153,7 +200,7 @@ class StateStore:
 
     def labels_by_owner(self) -> dict[int, int]:
         """Return how many labels the homes of each owner have."""
-        with self._lock:
+        with self._using():
             rows: list[Any] = self._connection.execute(
                 "SELECT owner, COUNT(*) FROM homes GROUP BY owner"
             ).fetchall()
@@ -163,7 +210,7 @@ class StateStore:
 
     def boot_began_at(self, boot_id: str, began_at: float) -> float:
         """Return when this boot began, by the wall clock when the agent first saw this boot."""
-        with self._lock, transaction(self._connection):
+        with self._writing():
             self._connection.execute(
                 "INSERT OR IGNORE INTO boots VALUES (?, ?)", (boot_id, began_at)
             )
@@ -175,7 +222,7 @@ class StateStore:
 
     def watermark(self, path: str) -> int:
         """Return the highest message id of this home that was counted."""
-        with self._lock:
+        with self._using():
             found = self._connection.execute(
                 "SELECT watermark FROM homes WHERE path = ?", (path,)
             ).fetchone()
@@ -186,7 +233,7 @@ class StateStore:
 
         A page is counted as a whole or not at all. Counting it twice adds nothing.
         """
-        with self._lock, transaction(self._connection):
+        with self._writing():
             counted = self._connection.execute(
                 "SELECT counted FROM homes WHERE path = ?", (path,)
             ).get
@@ -200,7 +247,7 @@ class StateStore:
 
     def set_watermark(self, path: str, watermark: int) -> None:
         """Store the watermark of a complete scan: only messages above it are new from now on."""
-        with self._lock, transaction(self._connection):
+        with self._writing():
             self._connection.execute(
                 "UPDATE homes SET watermark = ?, counted = 1 "
                 "WHERE path = ? AND (watermark != ? OR NOT counted)",
@@ -214,12 +261,12 @@ class StateStore:
         twice.
         """
         last = {"path": path, "last": _day(told_since) - KEEP_DAYS}
-        with self._lock, transaction(self._connection):
+        with self._writing():
             self._connection.execute(_FORGET_SESSIONS, last)
 
     def counters(self, path: str) -> list[CounterValue]:
         """Return the counters of values that have a place, and of `other`."""
-        with self._lock:
+        with self._using():
             rows: list[Any] = self._connection.execute(
                 _SHOWN_COUNTERS, {"path": path, "other": OTHER}
             ).fetchall()
@@ -229,7 +276,7 @@ class StateStore:
 
     def prune_memory(self, path: str) -> PruneMemory:
         """Return what the pruner remembers of a home; an empty memory if it cannot be decoded."""
-        with self._lock:
+        with self._using():
             found = self._connection.execute(
                 "SELECT prune_memory FROM homes WHERE path = ?", (path,)
             ).fetchone()
@@ -237,7 +284,7 @@ class StateStore:
 
     def keep_prune_memory(self, path: str, memory: PruneMemory) -> None:
         text = msgspec.json.encode(memory).decode()
-        with self._lock, transaction(self._connection):
+        with self._writing():
             self._connection.execute(
                 "UPDATE homes SET prune_memory = ? WHERE path = ? AND prune_memory != ?",
                 (text, path, text),
@@ -247,7 +294,7 @@ class StateStore:
 
     def watched(self, path: str) -> bytes:
         """Return what the last worker of a home had watched; see `reaper.watched_idleness`."""
-        with self._lock:
+        with self._using():
             found = self._connection.execute(
                 "SELECT data FROM watched JOIN homes ON homes.id = watched.home WHERE path = ?",
                 (path,),
@@ -255,7 +302,7 @@ class StateStore:
         return found[0] if found and isinstance(found[0], bytes) else b""
 
     def keep_idleness(self, path: str, data: bytes) -> None:
-        with self._lock, transaction(self._connection):
+        with self._writing():
             self._connection.execute(
                 "INSERT OR REPLACE INTO watched SELECT id, ? FROM homes WHERE path = ?",
                 (data, path),
@@ -265,7 +312,7 @@ class StateStore:
 
     def run_counters(self, path: str) -> bytes:
         """Return what is kept of a home's run journal; see `agent.run_counters`."""
-        with self._lock:
+        with self._using():
             found = self._connection.execute(
                 "SELECT data FROM run_counters JOIN homes ON homes.id = run_counters.home "
                 "WHERE path = ?",
@@ -274,7 +321,7 @@ class StateStore:
         return found[0] if found and isinstance(found[0], bytes) else b""
 
     def keep_run_counters(self, path: str, data: bytes) -> None:
-        with self._lock, transaction(self._connection):
+        with self._writing():
             self._connection.execute(
                 "INSERT OR REPLACE INTO run_counters SELECT id, ? FROM homes WHERE path = ?",
                 (data, path),
@@ -287,12 +334,12 @@ class StateStore:
 
         Those from after `at` go too: the clock was wrong when they were written.
         """
-        with self._lock, transaction(self._connection):
+        with self._writing():
             trend_table.keep(self._connection, path, at, figures, oldest)
 
     def trend(self, path: str) -> list[tuple[int, bytes]]:
         """Return the stored figures of a home, the oldest first."""
-        with self._lock:
+        with self._using():
             return trend_table.read(self._connection, path)
 
     # Bounded label values
@@ -305,7 +352,7 @@ class StateStore:
         active: Collection[tuple[str, ...]] = (),
     ) -> AllowedValues:
         """Return which of these label values have a place; the first seen keep theirs in use."""
-        with self._lock:
+        with self._writing():
             return allow(
                 self._connection,
                 self._home(path),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
 import apsw
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -312,6 +314,53 @@ def test_a_store_that_was_deleted_is_written_anew_with_all_it_had(tmp_path: Path
     again = StateStore.open(str(tmp_path / "state"))
     assert value(again, "messages") == 5
     assert again.labels() == {HOME: "default"}
+
+
+def test_damage_that_leaves_no_trace_in_the_file_is_found_by_what_reads_it(tmp_path: Path) -> None:
+    """As a bad disk does it: the time of the last write stays the same."""
+    opened = journal(tmp_path)
+    for number in range(20_000):
+        opened.give_label(f"/home/{number:0100}", str(number))
+    opened.close()
+    opened, file = StateStore.open(str(tmp_path)), tmp_path / "agent.db"
+    before = file.stat()
+    with file.open("r+b") as content:
+        content.seek(4096)
+        content.write(b"\xff" * (before.st_size - 4096))
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert not opened.leave_if_damaged()
+    with pytest.raises(apsw.CorruptError):
+        opened.labels()
+    assert opened.leave_if_damaged()
+    assert (bool(opened.damage), opened.is_whole) == (True, False)
+    assert opened.labels() == {}, "it goes on as a new store"
+    assert not opened.leave_if_damaged(), "it is told once"
+    opened.close()
+
+
+def test_only_a_file_that_another_program_changed_is_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked = list[str]()
+
+    def sound(path: str) -> str:
+        checked.append(path)
+        return ""
+
+    monkeypatch.setattr("exporter.agent.state_store.find_damage", sound)
+    opened, file = journal(tmp_path), tmp_path / "agent.db"
+    size = file.stat().st_size
+    for number in range(3000):
+        opened.give_label(f"/home/{number:0100}", str(number))
+    assert file.stat().st_size > size, "its own checkpoints have changed the file"
+    assert not opened.leave_if_damaged()
+    assert checked == []
+    os.utime(file, (1, 1))
+    opened.give_label("/home/new", "new")
+    assert not opened.leave_if_damaged()
+    assert not opened.leave_if_damaged()
+    assert checked == [str(file)]
+    opened.close()
 
 
 def test_the_sources_that_leak_get_their_places_before_any_others(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""A home that cannot be written stays so for days: the log says it once, not at every scan."""
+"""A home that cannot be written stays so for days: the log says it once, not at every scan. So it
+does of a state file that was damaged while the agent ran.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from exporter.agent.state_store import StateStore
 from tests.real.agent import agent
 from tests.real.command import run, run_json
 from tests.real.waiting import wait_until
@@ -87,3 +90,44 @@ def test_where_the_service_may_not_write_a_command_acts_without_it(folder: Path)
         assert undone.returncode == 0, undone
         # What the agent tells of itself is about the address that it listens on.
         assert f"only this host can open {running.address};" in run("check", socket).stdout
+
+
+@pytest.mark.parametrize(("homes", "counters"), [(0, "kept"), (20_000, "begin again")])
+def test_a_state_file_that_is_damaged_under_the_agent_is_told_once(
+    folder: Path, homes: int, counters: str
+) -> None:
+    """A small file is in SQLite's cache as a whole, a large one is not."""
+    home, file = small_home(folder / "home", 3), folder / "state" / "agent.db"
+    store = StateStore.open(str(file.parent))
+    for number in range(homes):
+        store.give_label(f"/home/{number:0100}", str(number))
+    store.close()
+    socket = f"--agent.socket={folder}/agent.sock"
+    with agent(folder, [home], socket) as running:
+        counted = running.next_scan().by("hermes_messages_total", "source")
+        assert counted[("cli",)] == 6
+        damage_all_but_the_first_page(file)
+        wait_until(lambda: "state is damaged; going on in memory" in running.log(), "it says so")
+        for _ in range(3):
+            assert running.next_scan().by("hermes_messages_total", "source") == counted
+        _, _, after = running.log().partition('msg="state is damaged; going on in memory"')
+        told, *others = after.splitlines()
+        assert [line for line in others if "level=info" not in line] == []
+        assert f" file={file} " in told
+        assert f"counters={counters} " in told.replace('"', "")
+        assert 'fix="move it away; the next scan writes a new one"' in told
+        assert f"{file} is damaged (" in run("check", socket).stdout
+
+        file.rename(folder / "damaged.db")
+        wait_until(lambda: "is made anew" in running.log(), "it writes a new one")
+        assert running.next_scan().by("hermes_messages_total", "source") == counted
+        assert "is damaged" not in run("check", socket).stdout
+    again = StateStore.open(str(file.parent))
+    assert again.labels()[str(home)] == "default"
+    again.close()
+
+
+def damage_all_but_the_first_page(file: Path) -> None:
+    with file.open("r+b") as content:
+        content.seek(4096)
+        content.write(b"\xff" * (file.stat().st_size - 4096))
