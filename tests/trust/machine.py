@@ -107,6 +107,8 @@ class Machine:
         self.counts: Counter[str] = Counter()
         self.seen = {home.path: stage.look(home) for home in stage.homes}
         self._true_wall = self.clock.wall - self.clock.true
+        self._errors = (0.0, 0.0)
+        """How far the wall clock was behind and ahead so far."""
 
     # Taking steps
 
@@ -117,8 +119,9 @@ class Machine:
             home.by_hand = home.purging = False
         self._host.acted.clear()
         getattr(self, f"_{step.name}")(step)
-        wrong = abs(self.clock.wall - self.clock.true - self._true_wall)
-        self.model.clock_wrong_by = max(self.model.clock_wrong_by, wrong)
+        wrong = self.clock.wall - self.clock.true - self._true_wall
+        self._errors = (min(wrong, self._errors[0]), max(wrong, self._errors[1]))
+        self.model.clock_wrong_by = self._errors[1] - self._errors[0]
         self._check()
 
     def _check(self) -> None:

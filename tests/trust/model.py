@@ -205,7 +205,7 @@ class Model:
         self.homes: dict[str, Home] = {}
         self.processes: dict[int, Process] = {}
         self.clock_wrong_by = 0.0
-        """The largest error of the wall clock so far."""
+        """The largest difference between two errors of the wall clock so far."""
         self.reaped = {"proven": 0, "presumed": 0}
         self.pruned = 0
         self.healed = 0
