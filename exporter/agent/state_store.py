@@ -92,6 +92,7 @@ class StateStore:
         self._suspect = False
         """True if the file was changed by another program, or could not be read."""
         self._stamp = stamp(path)
+        self._boots: list[tuple[str, float]] = []
 
     @classmethod
     def open(cls, state_dir: str, clock: Callable[[], float] = time.time) -> StateStore:
@@ -132,6 +133,9 @@ class StateStore:
             self.damage = find_damage(self.path)
             if self.damage:
                 self._connection, self.is_whole = copy_to_memory(self._connection, self._today())
+                if not self.is_whole:
+                    # Else a clock that was stepped before would look right.
+                    self._connection.executemany("INSERT INTO boots VALUES (?, ?)", self._boots)
         return bool(self.damage)
 
     @contextmanager
@@ -216,6 +220,7 @@ class StateStore:
             )
             self._connection.execute("DELETE FROM boots WHERE id != ?", (boot_id,))
             found = self._connection.execute("SELECT began_at FROM boots").get
+        self._boots = [(boot_id, float(found))]
         return float(found)
 
     # Counting

@@ -323,6 +323,7 @@ def test_damage_that_leaves_no_trace_in_the_file_is_found_by_what_reads_it(tmp_p
         opened.give_label(f"/home/{number:0100}", str(number))
     opened.close()
     opened, file = StateStore.open(str(tmp_path)), tmp_path / "agent.db"
+    opened.boot_began_at("boot", 100.0)
     before = file.stat()
     with file.open("r+b") as content:
         content.seek(4096)
@@ -334,6 +335,7 @@ def test_damage_that_leaves_no_trace_in_the_file_is_found_by_what_reads_it(tmp_p
     assert opened.leave_if_damaged()
     assert (bool(opened.damage), opened.is_whole) == (True, False)
     assert opened.labels() == {}, "it goes on as a new store"
+    assert opened.boot_began_at("boot", 9000.0) == 100.0, "a clock that was stepped still shows"
     assert not opened.leave_if_damaged(), "it is told once"
     opened.close()
 
