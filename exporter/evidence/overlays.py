@@ -6,8 +6,11 @@ locks. So the agent cannot see the processes that use such a home.
 
 from __future__ import annotations
 
+import errno
 import re
 from typing import Final
+
+from exporter.evidence.procfs import read_stat
 
 _BYTES_MAX: Final = 1024 * 1024
 _OPTION: Final = b"upperdir="
@@ -15,10 +18,28 @@ _ESCAPED: Final = re.compile(rb"\\([0-7]{3})")
 
 
 def mount_table(proc: str, pid: int) -> bytes | None:
-    """Return the mounts that a process sees; None if there are too many; OSError if it is gone."""
-    with open(f"{proc}/{pid}/mountinfo", "rb") as stream:
-        content = stream.read(_BYTES_MAX)
+    """Return the mounts that a process sees; None if there are too many.
+
+    Raise OSError if they cannot be read, ProcessLookupError if it is gone.
+    """
+    try:
+        with open(f"{proc}/{pid}/mountinfo", "rb") as stream:
+            content = stream.read(_BYTES_MAX)
+    except OSError as error:
+        if error.errno == errno.EINVAL and _is_ending(proc, pid):
+            raise ProcessLookupError(errno.ESRCH, "it is ending", str(pid)) from error
+        raise
     return content if len(content) < _BYTES_MAX else None
+
+
+def _is_ending(proc: str, pid: int) -> bool:
+    """True if a process without mounts has no more threads.
+
+    A thread that ends gives up its mounts after its files. So one that was the last has no file
+    open any more, also before the kernel calls it a zombie.
+    """
+    stat = read_stat(proc, pid)
+    return stat is None or stat.threads <= 1
 
 
 def upper_folders(mounts: bytes) -> set[str]:

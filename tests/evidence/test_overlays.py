@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from exporter.evidence.models import Blindness
-from exporter.evidence.overlays import is_below, upper_folders
+from exporter.evidence.overlays import is_below, mount_table, upper_folders
+from exporter.evidence.procfs import read_stat
+from tests.real.waiting import wait_until
 from tests.support.evidence import evidence, puppet
 
 IN_OVERLAY = """
@@ -32,6 +37,31 @@ def test_a_home_in_the_upper_layer_of_an_overlay_in_any_mount_namespace_is_blind
         assert Blindness.OVERLAY in evidence(base / "upper" / "home").blind
         assert Blindness.OVERLAY not in evidence(other).blind
     assert Blindness.OVERLAY not in evidence(base / "upper" / "home").blind
+
+
+FIRST_THREAD_ENDS = """
+import ctypes, sys, threading
+threading.Thread(target=sys.stdin.read).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+def test_a_process_that_has_just_ended_is_gone_but_not_one_whose_first_thread_has() -> None:
+    """The kernel shows the mounts of neither. A survey is blind if a living process hides them."""
+    with subprocess.Popen([sys.executable, "-c", "pass"]) as ended:
+        os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)  # it stays a zombie
+        with pytest.raises(ProcessLookupError):
+            mount_table("/proc", ended.pid)
+    command = [sys.executable, "-c", FIRST_THREAD_ENDS]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as lives:
+
+        def first_thread_is_gone() -> bool:
+            stat = read_stat("/proc", lives.pid)
+            return stat is not None and stat.state == "Z"
+
+        wait_until(first_thread_is_gone, "its first thread ended")
+        with pytest.raises(OSError, match="Invalid argument"):
+            mount_table("/proc", lives.pid)
 
 
 MOUNTS = rb"""
