@@ -330,7 +330,7 @@ class ScanLoop:
 
     def _survey_processes(self, homes: Sequence[HomeFiles]) -> Survey:
         most = self.settings.limits.descriptors_per_user
-        return survey_processes(homes, ours=self._pool.pids(), descriptors_per_user=most)
+        return survey_processes(homes, ours=self._pool.pids, descriptors_per_user=most)
 
     def _take_survey(self, states: Sequence[HomeState]) -> Mapping[str, HomeEvidence]:
         found = self._survey(

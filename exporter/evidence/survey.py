@@ -51,7 +51,7 @@ _PAUSES_MAX: Final = 40
 def survey(
     targets: Sequence[HomeFiles],
     *,
-    ours: Collection[int] = (),
+    ours: Callable[[], Collection[int]] = tuple,
     descriptors_per_user: int = DESCRIPTORS_PER_USER,
     proc: str = "/proc",
     clock: Clock | None = None,
@@ -61,13 +61,15 @@ def survey(
 ) -> Survey:
     """Find the processes that have these databases open, their locks, and the gateways that run.
 
-    `ours`: PIDs of the processes that this agent started. `checks` and `pause`: how often a lock
+    `ours` returns the PIDs of the processes that this agent started; it is asked before and after,
+    because such a process may begin or end meanwhile. `checks` and `pause`: how often a lock
     must be found missing before its holder counts as lockless, and the wait in between.
     """
     if platform != "linux":
         from exporter.evidence import psutil_survey  # psutil; Linux does not need it
 
         return psutil_survey.survey(targets)
+    started = set(ours())
     process_scan = ProcessScan(proc, WantedFiles(targets), descriptors_per_user)
     try:
         process_scan.run()
@@ -77,15 +79,15 @@ def survey(
         proc=proc,
         clock=clock or read_clock(),
         process_scan=process_scan,
-        ours=our_processes(proc, ours),
+        ours=our_processes(proc, started.union(ours())),
         locks=LockReader(_inodes(targets, process_scan), proc) if locks_are_shown(proc) else None,
         blind=_host_blindness(process_scan, proc),
         checks=checks,
         pause=_at_most(_PAUSES_MAX, pause),
     )
-    started = _start_ticks(context.ours, proc)
+    start_ticks = _start_ticks(context.ours, proc)
     return Survey(
-        homes={home.key: _judge_home(home, context, started) for home in targets},
+        homes={home.key: _judge_home(home, context, start_ticks) for home in targets},
         candidates=_candidates(process_scan.seen_processes.by_pid.values()),
         blind=tuple(context.blind),
         limited_users=len(process_scan.budget.limited),

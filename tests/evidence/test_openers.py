@@ -53,8 +53,8 @@ def test_a_worker_of_the_agent_is_no_new_opener_and_neither_is_what_it_forks(
     """Here the test's own process is the worker, and what holds the database its child."""
     with holding(tmp_path) as known, puppet() as reader:
         for ours in (reader.pid, os.getpid()):
-            surveyed = survey([files(tmp_path)], ours=[ours]).homes[str(tmp_path)]
-            openers = KnownOpeners.of(surveyed)
+            surveyed = survey([files(tmp_path)], ours={ours}.copy)
+            openers = KnownOpeners.of(surveyed.homes[str(tmp_path)])
             assert openers.pids == (known.pid,)
             reader.do(f"connection = connect({str(tmp_path / 'state.db')!r})")
             found = compare_openers(openers, files(tmp_path))

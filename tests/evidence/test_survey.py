@@ -370,13 +370,17 @@ def test_without_a_proc_everything_is_blind_and_nothing_is_known(
     assert found.homes[str(home)].lockless_shm is None
 
 
-def test_only_processes_that_this_agent_started_are_ours(home: Path) -> None:
+@pytest.mark.parametrize("known", ["before the scan alone", "after the scan alone"])
+def test_only_processes_that_this_agent_started_are_ours(home: Path, known: str) -> None:
+    """A worker may begin or end while the processes are scanned."""
     script = home.parent / "bin" / "hermes-exporter"
     with puppet("serve", script=script) as other, puppet() as worker:
         other.do(f"connection = connect({str(home / 'state.db')!r})")
         worker.do(f"connection = connect({str(home / 'state.db')!r})")
         child = int(worker.do("fork()"))
-        found = survey([files(home)], ours={worker.pid}).homes[str(home)]
+        asked = [{worker.pid}, set[int]()]
+        answers = iter(asked if known == "before the scan alone" else reversed(asked))
+        found = survey([files(home)], ours=lambda: next(answers)).homes[str(home)]
     ours = {holder.pid: (holder.ours, holder.kind) for holder in found.holders}
     assert ours == {
         other.pid: (False, ProcessKind.OTHER),
