@@ -208,7 +208,7 @@ def stop_while_reading(worker: psutil.Process, database: Path) -> None:
 @pytest.mark.parametrize("command", ["reap", "prune"])
 def test_a_scan_of_the_agent_is_not_in_the_way_of_a_run(folder: Path, command: str) -> None:
     """The scan has the database open from before the run writes until after its end."""
-    home = (small_home if command == "reap" else old_sessions)(folder / "home", 300)
+    home = (small_home if command == "reap" else old_sessions)(folder / "home", 1500)
     with agent_of(folder, {"home": home}) as started:
         (scanner,) = children(started)
         with send(folder / "agent.sock", command, execute=True) as client:
