@@ -390,7 +390,8 @@ class Model:
         what = f"{session.id} was ended as {proof} ({proofs})"
         if home.held.get(session.id):
             raise BrokenPromiseError(f"{what}, and it is held: {home.held[session.id]}")
-        if session.restored_true is not None and not home.by_hand:
+        # Without its journal it is not known what an undo gave back.
+        if session.restored_true is not None and not home.by_hand and not home.journal_damaged:
             since = self.clock.true - session.restored_true
             if since + self.clock_wrong_by + self.rules.slack < 30 * DAY:
                 raise BrokenPromiseError(f"{what} {since:.0f} s after an undo gave it back")
@@ -557,7 +558,11 @@ class Model:
                     )
             if home.journal_damaged:
                 continue  # what is in the trash is not known
-            missing = [t for t in session.tokens if t not in row.tokens and t in trash]
+            missing = [
+                token
+                for token in session.tokens
+                if token not in row.tokens and token in trash and token not in home.released
+            ]
             newest = session.tokens[-1] if session.tokens else None
             if missing and newest in row.tokens:
                 raise BrokenPromiseError(f"{session.id} goes on without its past: {missing}")
