@@ -138,9 +138,9 @@ class RoutingReader:
             with_goals=_with_goals(connection, schema),
         )
 
-    def from_links(self, pointers: Pointers, ties: CompressionLinks) -> Routing:
+    def from_links(self, pointers: Pointers, links: CompressionLinks) -> Routing:
         """Return the same as `read`, from links that a scan of all sessions has collected."""
-        return self._routing(pointers, ties.lineage, None)
+        return self._routing(pointers, links.lineage, None)
 
     def _routing(
         self, pointers: Pointers, ask: Lineage, moved: Sequence[SessionRow] | None

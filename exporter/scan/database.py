@@ -237,7 +237,7 @@ class StateReader:
             pointers = self._routing.pointers(connection, schema, self._clock())
             ties = CompressionLinks()
             yield from self._whole_pass(connection, queries, watermark, ties)
-            routing = self._routing.from_links(pointers, ties)
+            routing = self._routing.from_links(pointers, links)
         else:
             routing, usage = self._changes(connection, queries, watermark)
             yield usage

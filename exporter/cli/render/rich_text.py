@@ -70,7 +70,9 @@ def _print_table(console: Console, table: Table, indent: int, ascii_only: bool) 
     console.print(Padding(drawn, (0, 0, 0, indent), expand=False))
     console.width = screen
     if left_out:
-        said = f"{INDENT * table.level}(not shown for want of width: {', '.join(left_out)})"
+        said = (
+            f"{INDENT * table.level}(not shown, the terminal is too narrow: {', '.join(left_out)})"
+        )
         console.print(Text(said, style=_STYLES[Tone.FAINT]))
 
 

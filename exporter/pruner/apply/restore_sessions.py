@@ -49,7 +49,7 @@ from exporter.writing.stored_session import (
 )
 from exporter.writing.target import Target, read_with_retry
 
-_LOOKED_AT: Final = 200
+_SESSIONS_MAX: Final = 200
 """The most sessions that are restored in one transaction."""
 
 
@@ -118,7 +118,7 @@ class SessionRestorer(Work):
                 )
                 waiting = waiting[len(some) :]
             ahead = [stored for _, stored in waiting if stored.id in self._begun]
-            self._take_strays(writer, layout.index, ahead)
+            self._remove_orphans_of(writer, layout.index, ahead)
 
     def _restore_some(
         self,
@@ -130,10 +130,10 @@ class SessionRestorer(Work):
         coming = self._coming
         if needs_merge(writer.connection, layout, waiting[0][1]):
             if waiting[0][1].id in self._indexed:  # Hermes has written to it since
-                self._take_strays(writer, layout.index, [waiting[0][1]])
+                self._remove_orphans_of(writer, layout.index, [waiting[0][1]])
             return [self._merge(writer, layout, *waiting[0], coming)]
         size = self._rows_size if layout.index.known else self._pacer.size
-        work = [self._weight(stored) for _, stored in waiting[:_LOOKED_AT]]
+        work = [self._weight(stored) for _, stored in waiting[:_SESSIONS_MAX]]
         action, stored = waiting[0]
         alone = self._attempts[action.number] >= ALONE_AFTER
         batch = waiting[: 1 if alone else size.fitting(work)]
@@ -152,7 +152,7 @@ class SessionRestorer(Work):
                 return []
             count = len(stored.messages.rows)
             why = f"its {count} messages cannot be put back in one short transaction"
-            self._take_strays(writer, layout.index, [stored])
+            self._remove_orphans_of(writer, layout.index, [stored])
             return skip([action], why)
 
     def _merge(
@@ -188,7 +188,7 @@ class SessionRestorer(Work):
             if stored.id not in self._indexed and not needs_merge(writer.connection, layout, stored)
         ]
         self._begun |= {stored.id for stored in new}
-        self._take_numbers(writer, [number for stored in new for number in stored.message_ids()])
+        self._reserve_ids(writer, [number for stored in new for number in stored.message_ids()])
         reindex(self._pacer, writer, layout.index, new)
         self._indexed |= {stored.id for stored in new}
         # The text index already has the messages, so the triggers must not add them again.
@@ -197,10 +197,10 @@ class SessionRestorer(Work):
         done = {each.number for each in settled if each.state is ActionState.DONE}
         dealt = batch[: len(settled) or 1]
         left = [stored for action, stored in dealt if action.number not in done]
-        self._take_strays(writer, layout.index, left)
+        self._remove_orphans_of(writer, layout.index, left)
         return settled
 
-    def _take_numbers(self, writer: Writer, message_ids: Sequence[int]) -> None:
+    def _reserve_ids(self, writer: Writer, message_ids: Sequence[int]) -> None:
         highest = max(message_ids, default=0)
         if highest and not ids_are_reserved(writer.connection, highest):
             writer.new_openers()  # raises if a process has lost its locks
@@ -228,7 +228,7 @@ class SessionRestorer(Work):
                 transaction.done += 1 + self._weight(stored)
         return settled
 
-    def _take_strays(
+    def _remove_orphans_of(
         self, writer: Writer, index: SearchIndex, sessions: Sequence[StoredSession]
     ) -> None:
         """Remove what the text index has of these messages, possibly only a part."""

@@ -387,7 +387,7 @@ def test_a_narrow_terminal_keeps_ids_whole_and_says_what_it_leaves_out(width: in
         assert max(map(len, lines)) <= width
         titles = ["home", "session", "source", "age", "idle", "msgs", "verdict", "evidence"]
         text = " ".join(" ".join(lines).split())
-        told = text.partition("(not shown for want of width: ")[2].partition(")")[0]
+        told = text.partition("(not shown, the terminal is too narrow: ")[2].partition(")")[0]
         named = told.split(", ") if told else []
         assert sorted([*lines[0].split(), *named]) == sorted(titles)
 
