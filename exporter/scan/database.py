@@ -235,8 +235,8 @@ class StateReader:
         rowid = queries.highest_rowid(connection)
         if self._whole_pass_due(connection, queries, health, highest):
             pointers = self._routing.pointers(connection, schema, self._clock())
-            ties = CompressionLinks()
-            yield from self._whole_pass(connection, queries, watermark, ties)
+            links = CompressionLinks()
+            yield from self._whole_pass(connection, queries, watermark, links)
             routing = self._routing.from_links(pointers, links)
         else:
             routing, usage = self._changes(connection, queries, watermark)
@@ -267,7 +267,7 @@ class StateReader:
         connection: apsw.Connection,
         queries: SessionQueries,
         watermark: int,
-        ties: CompressionLinks,
+        links: CompressionLinks,
     ) -> Iterator[list[SessionUsage]]:
         """Read every session in slices, each in its own read transaction."""
         began = self._monotonic()
@@ -288,7 +288,7 @@ class StateReader:
             usage = self._put(connection, queries.schema, part.records, watermark)
             for record in part.records:
                 seen.append(hash(record.row.id))
-                ties.add(record.row)
+                links.add(record.row)
             pace.end()
             yield usage
             pace.begin()
