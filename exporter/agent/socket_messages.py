@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 import struct
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 from msgspec import Meta, Struct
@@ -63,11 +63,25 @@ def frame(message: Struct) -> bytes:
     return LENGTH.pack(len(body)) + body
 
 
-def peer_uid(connection: socket.socket) -> int | None:
-    """Return the uid of the process at the other end, as the kernel noted it; None if unknown."""
+class Peer(NamedTuple):
+    """The process at the other end of a connection."""
+
+    pid: int
+    """0 if it is in a PID namespace that this process cannot see."""
+    uid: int
+
+
+def peer_of(connection: socket.socket) -> Peer | None:
+    """Return the process at the other end, as the kernel noted it; None if unknown."""
     try:
         found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     except (OSError, AttributeError):  # only Linux has it
         return None
-    _pid, uid, _gid = _CREDENTIALS.unpack(found)
-    return int(uid)
+    pid, uid, _gid = _CREDENTIALS.unpack(found)
+    return Peer(pid, uid)
+
+
+def peer_uid(connection: socket.socket) -> int | None:
+    """Return the uid of the process at the other end; None if unknown."""
+    peer = peer_of(connection)
+    return None if peer is None else peer.uid

@@ -26,6 +26,7 @@ from exporter.agent.socket_messages import (
     Question,
     Reply,
     frame,
+    peer_of,
     peer_uid,
 )
 from exporter.cli import head_start, output
@@ -197,6 +198,18 @@ def connected(path: str) -> Iterator[socket.socket]:
         if peer_uid(channel) not in (0, os.geteuid()):
             raise PermissionError(f"{path} is served by another user")
         yield channel
+
+
+def agent_pid(options: Options) -> int | None:
+    """Return the PID of the agent that these options lead to; None if it is not known."""
+    for path in sockets(options):
+        try:
+            with connected(path) as channel:
+                peer = peer_of(channel)
+        except OSError:
+            continue
+        return peer.pid or None if peer is not None else None
+    return None
 
 
 @cache

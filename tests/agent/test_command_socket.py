@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 import struct
@@ -82,6 +83,16 @@ def test_commands_show_what_the_agent_knows(at: str, folder: Path) -> None:
     assert explained["rules"]
     assert run_json("history", *by_agent) == []
     assert run_json("check", *by_agent)["ok"]
+
+
+@pytest.mark.usefixtures("running")
+def test_check_says_what_the_agent_with_its_workers_costs(at: str, folder: Path) -> None:
+    pattern = r"^agent: (\d+) processes, [\d.]+ MiB of memory, [\d.]+% of a core since it started "
+    found = re.search(pattern, run("check", "--agent.socket", at).stdout, re.MULTILINE)
+    assert found is not None
+    assert int(found[1]) >= 3  # the agent, and a worker for each of two owners
+    alone = run("check", "--no-agent", "--home", folder / "mine", "--state-dir", folder / "hand")
+    assert "of a core" not in alone.stdout
 
 
 @pytest.mark.usefixtures("running")

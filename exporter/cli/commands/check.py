@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from exporter.cli import arguments, output
-from exporter.cli.connect import ask
+from exporter.cli.connect import agent_pid, ask
 from exporter.cli.scan_notice import scanning
 from exporter.errors import ConfigError
 
@@ -35,6 +35,11 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     options = arguments.options(args)
     report = ask(options, "check")
+    cost = None
+    if report is not None and not args.json:
+        from exporter.cli.agent_cost import cost_of
+
+        cost = cost_of(agent_pid(options))
     if report is None:
         from exporter.agent import one_shot
 
@@ -46,7 +51,7 @@ def run(args: Namespace) -> int:
     else:
         from exporter.cli.render import check
 
-        output.show(check.blocks(report, advice))
+        output.show(check.blocks(report, advice, cost))
     if report["config"]:
         raise ConfigError("\n".join(report["config"]))
     return 0 if report["ok"] else 1

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from exporter.cli.agent_cost import AgentCost
 from exporter.cli.render.blocks import Block, Cell, Column, Line, Table, Tone
-from exporter.text import counted
+from exporter.text import counted, format_age, format_percent, format_size
 
 
-def blocks(report: Mapping[str, Any], advice: Sequence[str] = ()) -> Iterator[Block]:
+def blocks(
+    report: Mapping[str, Any], advice: Sequence[str] = (), cost: AgentCost | None = None
+) -> Iterator[Block]:
     """Yield lines and tables for the value that `check --json` prints, and some advice.
 
     Problems of the configuration are only counted here. They go to stderr, one line each, and with
@@ -21,6 +24,8 @@ def blocks(report: Mapping[str, Any], advice: Sequence[str] = ()) -> Iterator[Bl
     yield Line((Cell("configuration:"), Cell(verdict, tone)))
     if problems:
         return
+    if cost is not None:
+        yield Line((Cell("agent:"), Cell(_cost(cost))))
     if not report["homes"]:
         yield Line((Cell("homes:"), Cell("none found; name one with --home PATH", Tone.WARN)))
     for home in report["homes"]:
@@ -33,6 +38,13 @@ def blocks(report: Mapping[str, Any], advice: Sequence[str] = ()) -> Iterator[Bl
     for each in advice:
         yield Line()
         yield Line((Cell("advice:", Tone.FAINT), Cell(each)))
+
+
+def _cost(cost: AgentCost) -> str:
+    processes = f"{cost.processes} process{'es' if cost.processes > 1 else ''}"
+    memory, share = format_size(cost.memory_bytes), format_percent(cost.core_share)
+    age = format_age(cost.age_seconds)
+    return f"{processes}, {memory} of memory, {share} of a core since it started {age} ago"
 
 
 def _can(home: Mapping[str, Any]) -> Iterator[Table]:
