@@ -37,6 +37,11 @@ HIDES_PROCESSES: Final = frozenset(
 )
 """With these a process may be alive although we can read no entry of it in /proc."""
 
+HIDES_LOCKS: Final = frozenset(
+    {Blindness.PID_NAMESPACE, Blindness.NO_PROC, Blindness.OVERLAY, Blindness.PLATFORM}
+)
+"""With these a process may have a lock that the kernel's table does not show us."""
+
 
 class Liveness(StrEnum):
     ALIVE = "alive"

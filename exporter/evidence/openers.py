@@ -18,7 +18,7 @@ from msgspec import Struct, structs
 from exporter.evidence.descriptor_scan import OpenFiles, locks_another_file, open_files
 from exporter.evidence.lock_table import LockReader, LockTable, locks_are_shown, read_lock_table
 from exporter.evidence.lost_locks import NO_LOCKS, missing_locks, own_locks
-from exporter.evidence.models import Holder, HomeEvidence, HomeFiles
+from exporter.evidence.models import HIDES_LOCKS, Holder, HomeEvidence, HomeFiles
 from exporter.evidence.process import PinnedProcess
 from exporter.evidence.procfs import ancestors, is_gone, own_pid, read_stat
 
@@ -40,16 +40,21 @@ class KnownOpeners(Struct, frozen=True):
     writes right after it, and no surveyed process outlives a boot.
     """
 
-    quiet: bool = False
-    """The survey could see every process, and none had the database open."""
+    locks_seen: bool = False
+    """Every process that has a lock on it is shown, whoever may read that process."""
     ours: dict[int, int] = {}
     """The start ticks of all workers of this agent, by PID: they may read it at any time."""
 
     @classmethod
     def of(cls, evidence: HomeEvidence) -> KnownOpeners:
         """Return the known openers by a survey of one database."""
-        quiet = not evidence.blind and not evidence.holders
-        return structs.replace(cls.of_holders(evidence.holders), quiet=quiet, ours=evidence.ours)
+        known = cls.of_holders(evidence.holders)
+        locks_seen = HIDES_LOCKS.isdisjoint(evidence.blind)
+        return structs.replace(known, locks_seen=locks_seen, ours=evidence.ours)
+
+    def forgotten(self) -> KnownOpeners:
+        """The same with no process known: each one that has the database open is a new opener."""
+        return structs.replace(self, pids=(), started={})
 
     @classmethod
     def of_holders(cls, holders: Sequence[Holder]) -> KnownOpeners:

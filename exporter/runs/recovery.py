@@ -53,6 +53,7 @@ def recover(target: Target, journal: RunJournal, by_action: Mapping[str, FindOut
     """
     settled, left = [], {}
     for run in journal.unfinished_runs():
+        target.wal_growth.killed_run = True
         opened = open_actions(journal, run.id)
         if any(each.action.kind not in by_action for each in opened):
             continue

@@ -8,7 +8,7 @@ machine it takes longer than all the rest.
 
 A long run does not let the WAL grow: between its transactions it writes the WAL back by a PASSIVE
 checkpoint, which waits for no process and makes none wait. It never removes the WAL. It truncates
-it only where a survey has shown that no process has the database open.
+it only where no other process has the database open.
 """
 
 from __future__ import annotations
@@ -86,6 +86,8 @@ class WalGrowth:
     def __init__(self) -> None:
         self.size_bytes: int | None = None
         """What the WAL has in all; None before the first commit of the run."""
+        self.killed_run = False
+        """True if a killed run was found: it may have left frames in the WAL."""
         self.added_bytes = 0
 
     def note(self, size_bytes: int) -> None:
@@ -95,6 +97,11 @@ class WalGrowth:
             self.added_bytes = before = 0
         self.added_bytes += size_bytes - before
         self.size_bytes = size_bytes
+
+    @property
+    def is_ours(self) -> bool:
+        """True if frames of ours may be in the WAL."""
+        return self.killed_run or self.size_bytes is not None
 
     @property
     def is_large(self) -> bool:
@@ -206,8 +213,8 @@ class Writer:
     def truncate_wal(self) -> bool:
         """Write the whole WAL back and truncate it; True if that was done.
 
-        Only where a survey has shown that no process has the database open: that is checked again.
-        The file stays. If another process opens the database meanwhile, it is left alone.
+        Only where no other process has the database open: see `idle_wal.empty_wal`. The file stays.
+        If another process opens the database meanwhile, it is left alone.
         """
         if self._check().opened_since or not self.checkpoint() or self._check().opened_since:
             return False

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from dataclasses import replace
 
 from exporter.errors import DatabaseError
 from exporter.evidence.procfs import own_pid
@@ -15,17 +16,20 @@ from exporter.writing.target import Target
 
 
 def empty_wal(target: Target) -> None:
-    """Write the WAL back and truncate it, if this run has written to it and no process is there.
+    """Write the WAL back and truncate it, if it may have frames of ours and no process is there.
 
-    That no process is there was shown by the survey that the run is based on; it is checked again
-    by descriptors and locks. Where Hermes is there, the WAL is Hermes's. What fails does no harm.
+    That is checked by descriptors and locks, now: a Hermes that ended during the run could not
+    write the WAL back while our connection was open. Where Hermes is there, the WAL is Hermes's.
+    What fails does no harm.
     """
-    if target.wal_growth.size_bytes is None or not target.openers.quiet:
+    if not target.wal_growth.is_ours or not target.openers.locks_seen:
         return
     if is_open_elsewhere(target.database, target.proc):
         return
-    with suppress(DatabaseError), target.writing() as writer:
-        writer.truncate_wal()
+    with suppress(DatabaseError):
+        target.refuse_unwritable()  # a process that the survey saw may have lost its locks
+        with replace(target, openers=target.openers.forgotten()).writing() as writer:
+            writer.truncate_wal()
 
 
 def is_open_elsewhere(path: str, proc: str = "/proc") -> bool:

@@ -7,7 +7,7 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,16 +16,21 @@ from msgspec import structs
 from benchmarks import homes
 from benchmarks.homes import Part
 from benchmarks.keeping import maintaining_hermes
+from exporter.evidence.models import HIDES_LOCKS, Blindness
 from exporter.evidence.openers import KnownOpeners
 from exporter.pruner.apply import execute as execution
 from exporter.pruner.apply import undo as undoing
 from exporter.pruner.apply.execute import purge
+from exporter.pruner.apply.recovery import BY_ACTION
 from exporter.pruner.apply.undo import undo
 from exporter.pruner.apply.upkeep import vacuum_database
 from exporter.pruner.beside import ProcessesAtPrune
 from exporter.pruner.models import PrunePlan
 from exporter.reaper.reopen import undo as undo_reap
+from exporter.runs import journal
+from exporter.runs.journal import RunJournal
 from exporter.runs.models import Frees
+from exporter.runs.recovery import recover_home
 from exporter.writing import connection
 from tests.real.hermes import NEWEST, python_for
 from tests.support.evidence import evidence
@@ -205,7 +210,7 @@ def test_at_full_size_with_no_process_there(field: Path) -> None:
     assert len(prune(field, made).done) == len(made.actions)
     purge(None, beside_all(field))
     known = KnownOpeners.of(evidence(field))
-    assert vacuum_database(str(field), field.stat().st_uid, known, quiet=known.quiet).why == ""
+    assert vacuum_database(str(field), field.stat().st_uid, known, quiet=True).why == ""
     said = sum(each.bytes for each in made.actions if each.frees is Frees.AFTER_UPKEEP)
     assert size - size_of(field) >= said > 100 * MIB * FIELD_SCALE
 
@@ -248,11 +253,51 @@ def test_a_process_that_the_survey_saw_keeps_its_wal(home: Path) -> None:
         assert hermes.ask("broken") == []
 
 
-def test_a_survey_that_could_not_see_every_process_proves_nothing(home: Path) -> None:
-    assert KnownOpeners.of(evidence(home)).quiet
-    unseen = target_of(home, KnownOpeners())
-    prune(home, planned(home, SESSIONS[:2]), unseen)
+@pytest.mark.parametrize("why", sorted(HIDES_LOCKS))
+def test_where_locks_may_be_hidden_the_wal_stays(home: Path, why: Blindness) -> None:
+    blind = structs.replace(evidence(home), blind=(why,))
+    prune(home, planned(home, SESSIONS[:2]), target_of(home, KnownOpeners.of(blind)))
     assert wal_size(home) > 0
+
+
+def test_an_undo_by_a_user_who_may_not_see_every_process_leaves_nothing_in_the_wal(
+    home: Path,
+) -> None:
+    """The kernel shows every user which process has a lock: here none has."""
+    done = prune(home, planned(home, SESSIONS[:2]))
+    blind = structs.replace(evidence(home), blind=(Blindness.PERMISSIONS,))
+    back = undo(str(done.run), target_of(home, KnownOpeners.of(blind)))
+    assert (len(back.done), wal_size(home)) == (2, 0)
+
+
+def test_the_last_hermes_ends_during_the_run(home: Path) -> None:
+    """What the run writes after that, no process would write back."""
+    with ExitStack() as hermes:
+        hermes.enter_context(prunable_process(python_for(home.parent.name), home))
+        made, place = planned(home, SESSIONS), beside_all(home)
+        assert len(place.openers.pids) == 1
+        done = execution.execute(
+            made, place, keep_seconds=3600.0, progress=lambda done, total: hermes.close()
+        )
+    assert (len(done.done), wal_size(home)) == (len(SESSIONS), 0)
+
+
+def stop(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_run_that_finds_a_killed_one_empties_the_wal_though_it_writes_nothing(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = planned(home, SESSIONS[:2])
+    monkeypatch.setattr(journal, "empty_wal", lambda target: None)
+    monkeypatch.setattr(RunJournal, "settle", stop)
+    with pytest.raises(KeyboardInterrupt):
+        prune(home, made)
+    monkeypatch.undo()
+    assert wal_size(home) > 0
+    assert recover_home(beside_all(home), BY_ACTION).left == {}
+    assert wal_size(home) == 0
 
 
 def test_the_home_grows_by_the_stated_trash_and_shrinks_by_what_the_plan_said(home: Path) -> None:
@@ -263,7 +308,7 @@ def test_the_home_grows_by_the_stated_trash_and_shrinks_by_what_the_plan_said(ho
     assert size - MIB < size_of(home) <= size + made.rows_trash_bytes
     purge(None, beside_all(home))
     known = KnownOpeners.of(evidence(home))
-    done = vacuum_database(str(home), home.stat().st_uid, known, quiet=known.quiet)
+    done = vacuum_database(str(home), home.stat().st_uid, known, quiet=True)
     assert done.why == ""
     said = sum(each.bytes for each in made.actions if each.frees is Frees.AFTER_UPKEEP)
     assert size - size_of(home) >= said > MIB
