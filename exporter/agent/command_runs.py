@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
@@ -22,6 +21,7 @@ from exporter.agent.run_history import RunInHome
 from exporter.agent.run_messages import RunAnnounced, RunBegins, RunMessage, RunProgress
 from exporter.agent.scan_loop import ScanLoop
 from exporter.agent.service import HostService
+from exporter.agent.shares import Shares
 from exporter.agent.state_store import StateStore, copy_memories
 from exporter.discovery.homes import Home
 from exporter.errors import ExporterError
@@ -114,7 +114,7 @@ class CommandRuns:
         self._agent = loop
         self._state_dir = state_dir
         self._lock = threading.Lock()
-        self._users: Counter[int] = Counter()
+        self._shares = Shares(_RUNS_PER_USER, _RUNS_MAX)
         self._running: dict[Caller, ScanLoop | None] = {}
         self._threads: list[threading.Thread] = []
         self._closing = False
@@ -126,12 +126,11 @@ class CommandRuns:
         with self._lock:
             if self._closing:
                 raise ExporterError("the agent is stopping")
-            if self._users[uid] >= _RUNS_PER_USER or self._users.total() >= _RUNS_MAX:
+            if not self._shares.take(uid):
                 raise ExporterError(
-                    f"the agent acts for {self._users.total()} commands already; "
+                    f"the agent acts for {self._shares.total} commands already; "
                     "try again when one of them has finished"
                 )
-            self._users[uid] += 1
             self._running[caller] = None
         future: Future[T] = Future()
         thread = threading.Thread(
@@ -168,7 +167,7 @@ class CommandRuns:
 
     def _forget(self, uid: int, caller: Caller) -> None:
         with self._lock:
-            self._users[uid] -= 1
+            self._shares.give_back(uid)
             del self._running[caller]
 
     @contextmanager

@@ -17,7 +17,6 @@ import socket
 import stat
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Annotated, Any, Final, Protocol, TypeVar
@@ -32,6 +31,7 @@ from exporter.agent.manual_reap import ReapCommand
 from exporter.agent.memory_service import MemoryService, UnwatchedError, UnwritableError
 from exporter.agent.run_messages import CANCEL, GO, RunMessage, RunProgress, RunWaits
 from exporter.agent.service import HostService
+from exporter.agent.shares import Shares
 from exporter.agent.socket_messages import (
     LENGTH,
     REQUEST_BYTES_MAX,
@@ -116,7 +116,7 @@ class CommandSocket:
     def __init__(self, agent: AgentAccess, path: str) -> None:
         self.path = path
         self._agent = agent
-        self._users: Counter[int] = Counter()
+        self._shares = Shares(_CONNECTIONS_PER_USER, _CONNECTIONS_MAX)
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.Task[Any] | None] = set()
         self._identity: tuple[int, int] | None = None
@@ -156,9 +156,8 @@ class CommandSocket:
     async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         uid = peer_uid(writer.get_extra_info("socket"))
         try:
-            if uid is None or not self._has_place(uid):
+            if uid is None or not self._shares.take(uid):
                 return
-            self._users[uid] += 1
             try:
                 async with asyncio.timeout(_READ_SECONDS):
                     question = await _read(reader)
@@ -174,18 +173,13 @@ class CommandSocket:
                     writer.write(answer)
                     await writer.drain()
             finally:
-                self._users[uid] -= 1
-                if not self._users[uid]:
-                    del self._users[uid]
+                self._shares.give_back(uid)
         except _CLIENT_ERRORS:
             pass  # the client is gone, too slow, or sent something else than a question
         except Exception as error:  # noqa: BLE001 - one client must not end the agent
             log.error("question failed", error=error_location(error))
         finally:
             writer.close()
-
-    def _has_place(self, uid: int) -> bool:
-        return self._users.total() < _CONNECTIONS_MAX and self._users[uid] < _CONNECTIONS_PER_USER
 
     async def _answer(self, uid: int, question: Question) -> Reply:
         try:
