@@ -47,8 +47,11 @@ class RunRecord:
         self.settled: dict[int, Settled] = {}
         self.why = ""
         """What stopped it, if anything did."""
+        self.called_off = False
+        """True if what was left of it was left alone together; `settled` says why."""
         self._interrupted = False
         self._must_be_complete = False
+        self._by_hand = False
         self._journal = journal
         self._progress = progress
 
@@ -57,6 +60,7 @@ class RunRecord:
         self.run = self._journal.begin(kind, actions, **noted)
         # A prune takes its plan less what no longer holds; an undo has to give back everything.
         self._must_be_complete = kind is RunKind.UNDO
+        self._by_hand = noted.get("by_hand", False)
         self.actions = numbered(self.run, actions)
 
     def settle(self, settled: Sequence[Settled]) -> None:
@@ -92,7 +96,9 @@ class RunRecord:
         done = [each for each in self.actions if self.is_done(each)]
         incomplete = self._must_be_complete and len(done) < len(self.actions)
         failed = any(each.failed for each in self.settled.values())
-        went_wrong = bool(self.why) or incomplete or failed
+        # A person is told that it was called off. The agent just tries again, and no alert fires.
+        called_off = self.called_off and self._by_hand
+        went_wrong = bool(self.why) or incomplete or failed or called_off
         return Outcome(
             run=self.run,
             outcome=RunOutcome.INTERRUPTED
@@ -167,6 +173,7 @@ def take_all(
                 known = {each.number for each in settled}
                 left = [each for each in waiting if each.number not in known]
                 settled += skip(left, str(reason))
+                record.called_off = True
         except HomeError as error:
             stopped = error
         record.settle(settled)

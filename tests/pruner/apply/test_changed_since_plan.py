@@ -162,6 +162,16 @@ def test_a_process_that_came_since_calls_it_off(home: Path) -> None:
     assert all("has opened the database since" in left.why for left in outcome.skipped)
 
 
+def test_a_person_whose_run_was_called_off_is_told_that_nothing_was_done(home: Path) -> None:
+    """The agent, which tries again by itself, has no failure to report."""
+    plan, place = planned(home, [FIRST, SECOND]), target_of(home, sleep=lambda seconds: None)
+    with prunable_process(HERMES, home):
+        by_hand = execute(plan, place, keep_seconds=3600.0, by_hand=True)
+        by_agent = execute(plan, place, keep_seconds=3600.0)
+    assert (by_hand.outcome, by_agent.outcome) == (RunOutcome.FAILED, RunOutcome.DONE)
+    assert [each.outcome for each in history(home)] == [RunOutcome.DONE, RunOutcome.FAILED]
+
+
 def test_a_large_session_that_comes_to_life_halfway_is_found_by_search_again(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
