@@ -32,12 +32,18 @@ def our_processes(proc: str, started: Collection[int]) -> frozenset[int]:
     try:
         own = int(os.readlink(f"{proc}/self"))
         if own == os.getpid():
-            return frozenset(started)
+            return frozenset(pid for pid in started if _is_child_or_gone(proc, pid, own))
         with PinnedProcess(proc, own) as process:
             children = process.children() or []
         return frozenset(pid for pid in children if _namespace_pid(proc, pid) in started)
     except (OSError, ValueError):
         return frozenset()
+
+
+def _is_child_or_gone(proc: str, pid: int, parent: int) -> bool:
+    """True unless another process has got this PID: what this one started is its child."""
+    stat = read_stat(proc, pid)
+    return stat is None or parent in (pid, stat.parent)
 
 
 def _namespace_pid(proc: str, pid: int) -> int | None:

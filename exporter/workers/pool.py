@@ -25,21 +25,41 @@ _Key = tuple[int, str]
 """Owner of the home, and its path if it has its own worker."""
 
 
+class Family:
+    """The pools of one agent; each knows the workers of all as ours."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        """Of the fields below; the last lock that a thread takes."""
+        self.pools: list[Pool] = []
+        self._stuck: list[tuple[_Key, Worker]] = []
+
+    def add_stuck(self, key: _Key, worker: Worker) -> None:
+        """Remember a worker that was killed and does not end: its pool may be closed."""
+        with self.lock:
+            self._stuck.append((key, worker))
+
+    def stuck(self) -> list[tuple[_Key, Worker]]:
+        """Return the workers that were killed and are still there."""
+        with self.lock:
+            self._stuck = [(where, worker) for where, worker in self._stuck if not worker.is_gone()]
+            return list(self._stuck)
+
+
 class Pool:
     """Finds the worker for a home, and replaces it when it fails. Any thread may call it."""
 
     def __init__(
-        self, start: Callable[[int], Worker] = start_worker, family: list[Pool] | None = None
+        self, start: Callable[[int], Worker] = start_worker, family: Family | None = None
     ) -> None:
-        """`family` are the pools of one agent; each knows the workers of all as ours."""
         self._start = start
-        self._family = [] if family is None else family
-        self._family.append(self)
+        self._family = family or Family()
+        with self._family.lock:
+            self._family.pools.append(self)
         self._lock = threading.Lock()
         self._workers: dict[_Key, Worker] = {}
         self._dedicated: dict[str, int] = {}
         self._temporary: list[Worker] = []
-        self._stuck: list[tuple[_Key, Worker]] = []
         self._closed = False
 
     def worker(self, owner: int, home: str) -> Worker:
@@ -58,8 +78,7 @@ class Pool:
         return started
 
     def _refuse_more(self, owner: int) -> None:
-        self._stuck = [(where, worker) for where, worker in self._stuck if not worker.is_gone()]
-        keys = [*self._workers, *(key for key, _ in self._stuck)]
+        keys = [*self._workers, *(key for key, _ in self._family.stuck())]
         if sum(key[0] == owner for key in keys) >= PROCESSES_PER_OWNER_MAX:
             raise WorkerError(
                 f"uid {owner} has {PROCESSES_PER_OWNER_MAX} workers that are busy or do not end"
@@ -71,14 +90,16 @@ class Pool:
         with self._lock:
             if self._closed:
                 raise WorkerError("the agent is stopping")
+            self._refuse_more(owner)
             worker = self._start(owner)
             self._temporary.append(worker)
         try:
             yield worker
         finally:
+            self._end(worker, owner, "")
             with self._lock:
                 self._temporary.remove(worker)
-            self._end(worker, owner, "")
+            self._leave_family()
 
     def beside(self) -> Pool:
         """Return another pool of the same agent, for a run that must not wait for scans."""
@@ -86,14 +107,15 @@ class Pool:
 
     def pids(self) -> frozenset[int]:
         """Return the PIDs of all workers of the family, including those that do not end."""
-        return frozenset(pid for pool in list(self._family) for pid in pool.own_pids())
+        with self._family.lock:
+            pools = list(self._family.pools)
+        running = [pid for pool in pools for pid in pool.own_pids()]
+        return frozenset(running).union(worker.pid for _, worker in self._family.stuck())
 
     def own_pids(self) -> list[int]:
         """Return the PIDs of the workers of this pool."""
         with self._lock:
-            stuck = [worker for _, worker in self._stuck]
-            workers = [*self._workers.values(), *self._temporary, *stuck]
-        return [worker.pid for worker in workers]
+            return [worker.pid for worker in (*self._workers.values(), *self._temporary)]
 
     def worker_key(self, owner: int, home: str) -> _Key:
         """Return the key of the home's worker: homes with the same key are scanned in turn."""
@@ -141,17 +163,14 @@ class Pool:
     def _end(self, worker: Worker, owner: int, home: str) -> None:
         worker.end()
         if not worker.is_gone(END_WAIT_SECONDS):
-            with self._lock:
-                self._stuck.append(((owner, home), worker))
+            self._family.add_stuck((owner, home), worker)
 
     def is_stuck(self, home: str) -> bool:
         """True if a worker that was killed still hangs on this home: another would hang too.
 
         So a filesystem that hangs for a week costs one process, not one for each attempt.
         """
-        with self._lock:
-            self._stuck = [(where, worker) for where, worker in self._stuck if not worker.is_gone()]
-            return any(where[1] == home for where, _ in self._stuck)
+        return any(where[1] == home for where, _ in self._family.stuck())
 
     def keep_only(self, homes: set[tuple[int, str]]) -> None:
         """End the workers of owners and dedicated homes that no longer exist."""
@@ -172,11 +191,20 @@ class Pool:
         """End all workers and start no more."""
         with self._lock:
             self._closed = True
-            workers = [*self._workers.values(), *self._temporary]
-            self._workers.clear()
-        for worker in workers:
+            workers = list(self._workers.items())
+            temporary = list(self._temporary)
+        for worker in (*dict(workers).values(), *temporary):
             worker.end()
         deadline = time.monotonic() + END_WAIT_SECONDS
-        gone = [worker.is_gone(max(0.0, deadline - time.monotonic())) for worker in workers]
-        if all(gone) and self in self._family:  # what cannot be killed stays known as ours
-            self._family.remove(self)
+        for key, worker in workers:
+            if not worker.is_gone(max(0.0, deadline - time.monotonic())):
+                self._family.add_stuck(key, worker)
+        with self._lock:
+            self._workers.clear()  # those that did not end are known as ours by now
+        self._leave_family()
+
+    def _leave_family(self) -> None:
+        """A temporary worker is known here until the thread that uses it has let it go."""
+        with self._family.lock:
+            if self._closed and not self._temporary and self in self._family.pools:
+                self._family.pools.remove(self)

@@ -6,7 +6,6 @@
 - fork_messages, fork_server: tests/workers/test_starter.py, tests/workers/test_worker.py
 - frames, protocol: tests/workers/test_process.py, tests/workers/test_worker.py
 - path_probe: tests/workers/test_path_prober.py
-- pool: tests/workers/test_worker.py, tests/agent/test_scan_loop.py
 - privilege: tests/workers/test_worker.py
 - used_again: tests/stories/test_reap.py, tests/pruner/apply/test_reborn.py
 """
