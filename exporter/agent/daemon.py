@@ -225,8 +225,8 @@ class _Agent:
                 self._lock.take_again_if_gone()
                 if self._store.write_anew_if_gone():
                     log.warn(
-                        "state directory was deleted and is made anew",
-                        directory=self._options.state_dir,
+                        "the state file was moved away or deleted; it is written anew from memory",
+                        file=self._store.path,
                     )
                 self._leave_damaged_state()
                 view = self._loop.run(timeout_seconds=interval)

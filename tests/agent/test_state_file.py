@@ -79,7 +79,7 @@ def test_an_agent_whose_directory_another_has_taken_over_ends(tmp_path: Path) ->
     with agent(tmp_path, [home]) as running:
         shutil.rmtree(tmp_path / "state")
         wait_until(lambda: (tmp_path / "state/agent.lock").exists(), "the lock is there again")
-        wait_until(lambda: "was deleted and is made anew" in running.log(), "it says so")
+        wait_until(lambda: "it is written anew from memory" in running.log(), "it says so")
         # A new file of this name is what a second agent would make.
         running.process.send_signal(signal.SIGSTOP)
         shutil.rmtree(tmp_path / "state")

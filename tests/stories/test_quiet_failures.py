@@ -119,7 +119,7 @@ def test_a_state_file_that_is_damaged_under_the_agent_is_told_once(
         assert f"{file} is damaged (" in run("check", socket).stdout
 
         file.rename(folder / "damaged.db")
-        wait_until(lambda: "is made anew" in running.log(), "it writes a new one")
+        wait_until(lambda: "state file was moved away" in running.log(), "it writes a new one")
         assert running.next_scan().by("hermes_messages_total", "source") == counted
         assert "is damaged" not in run("check", socket).stdout
     again = StateStore.open(str(file.parent))
