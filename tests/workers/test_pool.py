@@ -15,15 +15,23 @@ from exporter.workers.process import Started, Worker
 OWNER = 1000
 
 
-class Hanging(subprocess.Popen[bytes]):
+class Hanging:
     """A process that no signal ends while its filesystem hangs, until `answers` is called."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._process = subprocess.Popen(["sleep", "600"], stdin=channel)
+        self.pid = self._process.pid
+        self.poll = self._process.poll
+
+    def wait(self, timeout: float) -> int:
+        return self._process.wait(timeout)
 
     def kill(self) -> None:
         pass
 
     def answers(self) -> None:
-        super().kill()
-        self.wait()
+        self._process.kill()
+        self._process.wait()
 
 
 @pytest.fixture
@@ -42,7 +50,7 @@ def pool(hanging: list[Hanging], monkeypatch: pytest.MonkeyPatch) -> Iterator[Po
 
     def start(_: int) -> Worker:
         ours, theirs = socket.socketpair()
-        hanging.append(Hanging(["sleep", "600"], stdin=theirs))
+        hanging.append(Hanging(theirs))
         theirs.close()
         channels.append(ours)
         return Worker(Started(ours, hanging[-1]))
