@@ -41,7 +41,7 @@ class KnownOpeners(Struct, frozen=True):
     """
 
     locks_seen: bool = False
-    """Every process that has a lock on it is shown, whoever may read that process."""
+    """True if the kernel shows us every process that has a lock on it."""
     ours: dict[int, int] = {}
     """The start ticks of all workers of this agent, by PID: they may read it at any time."""
 

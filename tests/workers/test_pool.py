@@ -19,7 +19,7 @@ class Hanging:
     """A process that no signal ends while its filesystem hangs, until `answers` is called."""
 
     def __init__(self, channel: socket.socket) -> None:
-        self._process = subprocess.Popen(["sleep", "600"], stdin=channel)
+        self._process = subprocess.Popen(["sleep", "600"], stdin=channel.fileno())
         self.pid = self._process.pid
         self.poll = self._process.poll
 
