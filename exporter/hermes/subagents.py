@@ -5,6 +5,7 @@ that runs its parent, for example `api_server` or `telegram`. The row is a subag
 
     an agent made it         `model_config` has the key `max_tokens`; no fork and no branch has it
     it has no marker         newer releases mark branches and subagents
+    it has no title          forks, branches and what a person or the model named have one
     its turn limit differs   a subagent has `delegation.max_iterations`, other rows the chat's limit
     its parent was open      a continuation begins when its parent has ended
     it begins otherwise      no summary, and not with the first message of its parent
@@ -25,7 +26,7 @@ _FIRST: Final = "(SELECT content FROM messages WHERE session_id = {}.id ORDER BY
 
 def is_unmarked_subagent(schema: Schema) -> str:
     """Return SQL over `sessions`: 1 for an open session that is surely an unmarked subagent."""
-    columns = ("parent_session_id", "model_config", "started_at", "ended_at")
+    columns = ("parent_session_id", "model_config", "title", "started_at", "ended_at")
     if not schema.has("sessions", *columns) or not schema.has(
         "messages", "id", "session_id", "role", "content"
     ):
@@ -33,7 +34,8 @@ def is_unmarked_subagent(schema: Schema) -> str:
     # CASE evaluates in this order: json_extract fails on text that is not JSON.
     return (
         "CASE WHEN sessions.ended_at IS NOT NULL OR sessions.parent_session_id IS NULL "
-        "OR sessions.source = 'subagent' OR NOT COALESCE(json_valid(sessions.model_config), 0) "
+        # An API client's fork of an empty session begins otherwise than its parent.
+        "OR sessions.source = 'subagent' OR sessions.title IS NOT NULL OR NOT COALESCE(json_valid(sessions.model_config), 0) "
         f"THEN 0 WHEN {_is_made_by_agent()} "
         f"THEN EXISTS (SELECT 1 FROM sessions AS parent WHERE {_is_other_than_its_parent()}) "
         f"AND NOT {_has_summary()} ELSE 0 END"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import apsw
@@ -11,6 +12,7 @@ import pytest
 from exporter.hermes.continuations import SUMMARY_PREFIXES
 from exporter.hermes.schema import probe_schema
 from exporter.hermes.subagents import is_unmarked_subagent
+from tests.real.hermes import NEWEST, python_for
 
 CHAT = {"max_iterations": 90, "reasoning_config": None, "max_tokens": None}
 HELPER = {**CHAT, "max_iterations": 45}
@@ -27,7 +29,7 @@ def home(
     connection = apsw.Connection(":memory:")
     connection.execute(
         "CREATE TABLE sessions (id TEXT PRIMARY KEY, source TEXT, model_config TEXT, "
-        "parent_session_id TEXT, started_at REAL, ended_at REAL);"
+        "parent_session_id TEXT, title TEXT, started_at REAL, ended_at REAL);"
         "CREATE TABLE messages (id INTEGER PRIMARY KEY, session_id TEXT, role TEXT, content TEXT)"
     )
     plain: dict[str, object] = {
@@ -35,13 +37,14 @@ def home(
         "source": "api_server",
         "model_config": json.dumps(CHAT),
         "parent_session_id": None,
+        "title": None,
         "started_at": 100.0,
         "ended_at": None,
     }
     helper = {"id": "child", "model_config": json.dumps(HELPER), "started_at": 200.0}
     for row in (plain | (parent or {}), plain | helper | {"parent_session_id": "parent"} | child):
         connection.execute(
-            f"INSERT INTO sessions VALUES ({','.join('?' * 6)})", tuple(row.values())
+            f"INSERT INTO sessions VALUES ({','.join('?' * 7)})", tuple(row.values())
         )
     for session, text in (("parent", parent_said), ("child", said)):
         if text is not None:
@@ -75,6 +78,7 @@ def test_it_stays_one_when_its_parent_ends_later() -> None:
         {"ended_at": 300.0},
         {"parent_session_id": None},
         {"parent_session_id": "gone"},
+        {"title": "fork"},
         {"model_config": None},
         {"model_config": "{not json"},
         {"model_config": b"\xff\x00"},
@@ -122,3 +126,16 @@ def test_a_database_without_these_columns_has_none() -> None:
     )
     connection.execute("INSERT INTO sessions VALUES ('a', 'api_server', 1.0, NULL)")
     assert subagents(connection) == []
+
+
+@pytest.mark.parametrize("version", ["0.16.0", "0.18.2", NEWEST])
+def test_a_fork_of_an_empty_session_is_none_whatever_limit_it_has(
+    version: str, tmp_path: Path
+) -> None:
+    """An API client goes on with it; 0.18.2 does not mark it, and notes its limit with a turn."""
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    python_for(version).run("fork_session", home)
+    connection = apsw.Connection(str(home / "state.db"), flags=apsw.SQLITE_OPEN_READONLY)
+    assert subagents(connection) == []
+    connection.close()
