@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import os
 import stat
+from array import array
 from pathlib import Path
 
 from exporter.agent.readings_folder import ReadingsFolder
+from exporter.hermes.payload_sizes import MeasuredSizes
+from exporter.pruner.gather.inventory_reader import Measurements
+from exporter.scan.disk.repository import KeptRepos
+from exporter.workers import kept_readings
+from tests.real.command import run_json
+from tests.support.small_homes import small_home
 
 HOME = "/home/ada/.hermes"
 
@@ -54,6 +61,31 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     kept.save(HOME, b"bytes")
     assert kept.load(HOME) == b"bytes"
     assert (tmp_path / "other").read_text() == "of another program"
+
+
+def test_a_fifo_in_their_place_stops_no_command(tmp_path: Path) -> None:
+    kept = ReadingsFolder(str(tmp_path))
+    kept.save(HOME, b"bytes")
+    file = only_file(tmp_path)
+    file.unlink()
+    os.mkfifo(file)
+    assert kept.load(HOME) == b""
+
+
+def test_no_run_uses_kept_readings(tmp_path: Path) -> None:
+    """What `prune` plans is what is there, though the kept sizes would cross a threshold."""
+    home, state = small_home(tmp_path / "home"), tmp_path / "state"
+    where = ("--home", home, "--state-dir", state)
+    before = run_json("prune", "--pressure", *where)["plan"]["actions"]
+    found = (home / "state.db").stat()
+    huge = MeasuredSizes(array("q", (1, 1 << 50)).tobytes(), 1, 40_000)
+    repos = KeptRepos((0, 0), 0.0, [])
+    measured = Measurements(huge, {"project": (0.0, 1 << 50)})
+    data = kept_readings.dump(str(home), (found.st_dev, found.st_ino), repos, measured)
+    ReadingsFolder(str(state)).save(str(home), data or b"")
+    assert only_file(state).stat().st_size > 0
+    assert run_json("prune", "--pressure", *where)["plan"]["actions"] == before
+    assert run_json("prune", "--pressure", "--yes", *where)["done"] == len(before)
 
 
 def test_readings_of_homes_that_are_gone_for_long_are_removed(tmp_path: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 from exporter.evidence.models import Blindness
-from exporter.evidence.namespaces import blindness, pid_namespace
+from exporter.evidence.namespaces import blindness, our_processes, pid_namespace
 from tests.real.hermes import REPOSITORY
 from tests.support.evidence import IN_NEW_PID_NAMESPACE
 
@@ -69,3 +71,21 @@ def test_a_process_that_an_agent_in_a_container_inherited_is_not_its_own() -> No
     """The agent is the first process there and has the host's /proc; Hermes's parent has ended."""
     command = ["unshare", "-p", "-f", "--kill-child", sys.executable, "-c", _AS_FIRST_PROCESS]
     assert subprocess.check_output(command, cwd=REPOSITORY, text=True).strip() == "True"
+
+
+def test_a_process_that_has_got_the_pid_of_an_ended_worker_is_not_ours() -> None:
+    """Its parent tells: what this process starts is its child until it has noted its end."""
+    shell = subprocess.run(
+        ["sh", "-c", "sleep 600 >/dev/null 2>&1 & echo $!"], capture_output=True, check=True
+    )
+    other = int(shell.stdout)
+    child = subprocess.Popen(["sleep", "600"])
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    try:
+        started = {other, child.pid, ended.pid}
+        assert our_processes("/proc", started) == {child.pid, ended.pid}
+    finally:
+        os.kill(other, signal.SIGKILL)
+        child.kill()
+        child.wait()
