@@ -35,7 +35,8 @@ def is_unmarked_subagent(schema: Schema) -> str:
     return (
         "CASE WHEN sessions.ended_at IS NOT NULL OR sessions.parent_session_id IS NULL "
         # An API client's fork of an empty session begins otherwise than its parent.
-        "OR sessions.source = 'subagent' OR sessions.title IS NOT NULL OR NOT COALESCE(json_valid(sessions.model_config), 0) "
+        "OR sessions.source = 'subagent' OR sessions.title IS NOT NULL "
+        "OR NOT COALESCE(json_valid(sessions.model_config), 0) "
         f"THEN 0 WHEN {_is_made_by_agent()} "
         f"THEN EXISTS (SELECT 1 FROM sessions AS parent WHERE {_is_other_than_its_parent()}) "
         f"AND NOT {_has_summary()} ELSE 0 END"
