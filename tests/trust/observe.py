@@ -11,6 +11,7 @@ import os
 import re
 import time
 import zlib
+from contextlib import suppress
 from pathlib import Path
 
 import apsw
@@ -145,16 +146,14 @@ class Observer:
     def _read_journal(self) -> tuple[dict[tuple[str, int], ActionRow], bool]:
         connection = apsw.Connection(str(self._scratch / "copy.db"))
         try:
-            found = {
-                (run, number): ActionRow(run, action, target, state, proof, at)
-                for run, number, action, target, state, proof, at in connection.execute(
-                    "SELECT run, number, action, target, state, json_extract(after, '$.proof'), "
-                    "settled_at FROM actions ORDER BY run, number"
-                )
-            }
-            return found, bool(list(connection.execute("SELECT 1 FROM breaker")))
-        except apsw.Error:
-            return {}, False  # it is new, or the test has damaged it
+            found: dict[tuple[str, int], ActionRow] = {}
+            with suppress(apsw.Error):  # it is new, or the test has damaged it
+                _read_actions(connection, "ASC", found)
+                return found, _is_tripped(connection)
+            # The product need not have met the damage: it has noted its runs behind it.
+            with suppress(apsw.Error):
+                _read_actions(connection, "DESC", found)
+            return found, _is_tripped(connection)
         finally:
             connection.close()
 
@@ -178,3 +177,21 @@ class Observer:
                     content = b""
             self._tokens[key] = frozenset(each.decode() for each in TOKEN.findall(content))
         return self._tokens[key]
+
+
+def _read_actions(
+    connection: apsw.Connection, order: str, found: dict[tuple[str, int], ActionRow]
+) -> None:
+    """Add the actions of a journal, up to one that cannot be read."""
+    for run, number, action, target, state, proof, at in connection.execute(
+        "SELECT run, number, action, target, state, json_extract(after, '$.proof'), settled_at "
+        f"FROM actions ORDER BY run {order}, number {order}"
+    ):
+        found[run, number] = ActionRow(run, action, target, state, proof, at)
+
+
+def _is_tripped(connection: apsw.Connection) -> bool:
+    try:
+        return bool(list(connection.execute("SELECT 1 FROM breaker")))
+    except apsw.Error:
+        return False
