@@ -21,6 +21,7 @@ from tests.trust.model import ActionRow, Observation, Row
 TOKEN = re.compile(rb"tok[0-9a-f]{8}x")
 _OURS = ".hermes-exporter"
 _TRIES = 50
+Content = tuple[bytes | None, ...]
 
 
 def _states(file: Path, side: str) -> list[tuple[int, int, int] | None]:
@@ -32,6 +33,23 @@ def _states(file: Path, side: str) -> list[tuple[int, int, int] | None]:
         except FileNotFoundError:
             found.append(None)
     return found
+
+
+def _content(file: Path, side: str) -> Content:
+    """A database and its side file as they are at one moment."""
+    for _ in range(_TRIES):
+        before = _states(file, side)
+        found = tuple(_bytes(Path(f"{file}{suffix}")) for suffix in ("", side))
+        if _states(file, side) == before:
+            break
+    return found
+
+
+def _bytes(file: Path) -> bytes | None:
+    try:
+        return file.read_bytes()
+    except FileNotFoundError:
+        return None
 
 
 class Observer:
@@ -54,9 +72,10 @@ class Observer:
         return self._look(home)
 
     def _look(self, home: Path) -> Observation:
-        database = self._copy(home / "state.db", "-wal")
+        database = _content(home / "state.db", "-wal")
         known = self._rows.get(str(home))
         if known is None or known[0] != database:
+            self._copy(database, "-wal")
             known = self._rows[str(home)] = (database, self._read_rows())
         actions, tripped = self._journal(home)
         trash = home / _OURS / "backups" / "trash"
@@ -72,30 +91,14 @@ class Observer:
             database=database,
         )
 
-    def _copy(self, file: Path, side: str) -> object:
-        """Copy a database and its side file as they are at one moment."""
-        for _ in range(_TRIES):
-            before = _states(file, side)
-            found = self._copy_once(file, side)
-            if _states(file, side) == before:
-                break
-        return found
-
-    def _copy_once(self, file: Path, side: str) -> object:
+    def _copy(self, content: Content, side: str) -> None:
+        """Make a database and its side file that can be opened."""
         copy = self._scratch / "copy.db"
-        found: list[bytes | None] = []
-        for suffix in ("", side):
-            try:
-                content = Path(f"{file}{suffix}").read_bytes()
-            except FileNotFoundError:
-                Path(f"{copy}{suffix}").unlink(missing_ok=True)
-                found.append(None)
-            else:
-                Path(f"{copy}{suffix}").write_bytes(content)
-                found.append(content)
-        for suffix in {"-wal", "-shm", "-journal"} - {side}:
+        for suffix in ("", "-wal", "-shm", "-journal"):
             Path(f"{copy}{suffix}").unlink(missing_ok=True)
-        return tuple(found)
+        for suffix, part in zip(("", side), content, strict=True):
+            if part is not None:
+                Path(f"{copy}{suffix}").write_bytes(part)
 
     def _read_rows(self) -> dict[str, Row]:
         connection = apsw.Connection(str(self._scratch / "copy.db"))
@@ -137,9 +140,10 @@ class Observer:
         file = home / _OURS / "journal.db"
         if not file.exists():
             return {}, False
-        content = self._copy(file, "-journal")
+        content = _content(file, "-journal")
         known = self._journals.get(str(home))
         if known is None or known[0] != content:
+            self._copy(content, "-journal")
             known = self._journals[str(home)] = (content, self._read_journal())
         return known[1]
 
