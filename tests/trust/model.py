@@ -419,7 +419,14 @@ class Model:
                 raise BrokenPromiseError(
                     f"{what} after {idle:.0f} s of {needed:.0f}; {users} is on it"
                 )
-        idle_true = self.clock.true - session.active_true
+        # A child that has ended says nothing of its parent: the process on both has left it.
+        open_children = [
+            each
+            for each in home.sessions.values()
+            if each.parent == session.id
+            if each.id in after.rows and after.rows[each.id].ended_at is None
+        ]
+        idle_true = self.clock.true - max(s.used_true for s in (session, *open_children))
         if session.presumed_by_clock:
             idle_true = max(idle_true, own_idle)
         if idle_true + self.clock_wrong_by + self.rules.slack < self.rules.min_idle:
