@@ -45,6 +45,8 @@ from tests.trust.observe import Observer
 EPISODE_STEPS = 60
 MIN_IDLE, SERVER, CHAT = 1.0, 4.0, 8.0
 SLACK = 1.0
+STOPPED_SLACK = 5.0
+"""A reap may rest on a scan of so many seconds ago, in which a process was not stopped yet."""
 SETTINGS = f"""
 scan: {{interval: 400ms}}
 reaper:
@@ -163,6 +165,7 @@ class Live:
     stack: ExitStack
     spans: list[Span] = field(default_factory=list)
     stopped: bool = False
+    stopped_at: float = 0.0
     ended: bool = False
     window: str = ""
     """The name by which a TUI or an editor knows its session."""
@@ -360,9 +363,17 @@ class RealMachine:
         if proof == "proven" and users:
             raise BrokenPromiseError(f"{what}, and {users[0].kind} {users[0].pid} is on it")
         idle = self._idle_at(after.rows.get(session), moment)
-        needed = max([MIN_IDLE, *(self._needed(home, each) for each in users)])
+        least = min(SERVER, CHAT) if proof == "presumed" else MIN_IDLE
+        needed = max([least, *(self._needed(home, each) for each in users)])
         if idle is not None and idle + SLACK < needed:
             raise BrokenPromiseError(f"{what} after {idle:.1f} s of {needed:.0f}: {users}")
+        stopped = [
+            each.pid
+            for each in home.processes
+            if each.stopped and not each.ended and each.stopped_at < moment - STOPPED_SLACK
+        ]
+        if stopped and proof == "presumed":
+            raise BrokenPromiseError(f"{what} beside stopped processes {stopped}")
 
     def _check_prune(self, home: RealHome, session: str, moment: float) -> None:
         self.reaped["pruned"] += 1
@@ -651,7 +662,7 @@ class RealMachine:
         process = self._process(step.a)
         if process is not None:
             os.kill(process.pid, signal.SIGSTOP)
-            process.stopped = True
+            process.stopped, process.stopped_at = True, time.time()
 
     def _go_on(self, step: Step) -> None:
         for home in self.homes:
