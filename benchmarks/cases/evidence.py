@@ -30,7 +30,7 @@ def run(setting: Setting) -> Iterator[Line]:
             key="home", database=database, wal=wal, shm=shm, wal_mode=True, directory=folder
         )
         seen = survey([wanted]).homes["home"]
-        if len(seen.holders) != _HOLDERS or seen.lockless_shm:
+        if len(seen.holders) != _HOLDERS or seen.lockless_pids:
             raise RuntimeError(f"the survey saw {len(seen.holders)} of {_HOLDERS} holders")
         job = f"evidence pass, {len(psutil.pids())} processes"
         rounds = alternate(

@@ -59,7 +59,7 @@ def scan_request(
             for found in evidence.values()
             if found is not None
             for holder in found.holders
-            if holder.holds_shm and holder.shm_inode is not None and not holder.forked_copy
+            if holder.shm_inode is not None and not holder.forked_copy
         ],
         quiet=main is not None and not main.holders and not main.blind,
         watermark=watermark,
@@ -154,6 +154,6 @@ def _files(home: Home, look: Probe, each: DatabaseProbe, private: bool) -> HomeF
 def _may_open(found: HomeEvidence | None) -> bool:
     """True if no process is known to use -shm without a lock.
 
-    False without a survey. If locks cannot be seen (None), such a process is unknown: True.
+    False without a survey. If locks cannot be seen, such a process is unknown: True.
     """
-    return found is not None and not found.lockless_shm
+    return found is not None and not any(each.lockless_shm for each in found.holders)

@@ -62,9 +62,10 @@ def collect_holders(view: HostView, samples: Samples) -> None:
     for home in view.homes:
         if home.evidence is None:
             continue
-        lockless = home.evidence.lockless_database, home.evidence.lockless_shm
-        if lockless[0] is not None and lockless[1] is not None:  # None: the locks cannot be seen
-            count = sum(h.lockless_database or h.lockless_shm for h in home.evidence.holders)
-            samples.add(LOCKLESS, count, home.label)
-        if home.evidence.deleted_wal_holders is not None:
-            samples.add(DELETED_WAL, home.evidence.deleted_wal_holders, home.label)
+        found = (
+            (LOCKLESS, home.evidence.lockless_pids),
+            (DELETED_WAL, home.evidence.deleted_wal_pids),
+        )
+        for metric, pids in found:
+            if pids is not None:  # None: it cannot be seen
+                samples.add(metric, len(pids), home.label)

@@ -15,7 +15,6 @@ from msgspec import Struct
 from exporter.snapshot import Seconds, Timestamp
 
 _BOOT_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-_JUMP_SECONDS: Final = 2.0
 
 
 class Clock(Struct, frozen=True):
@@ -29,7 +28,7 @@ class Clock(Struct, frozen=True):
         """Return when a process with these start ticks began, by the present wall clock."""
         return self.wall - self.since_boot + start_ticks / self.ticks_per_second
 
-    def jumped_since(self, earlier: Clock, allowed: Seconds = _JUMP_SECONDS) -> bool:
+    def jumped_since(self, earlier: Clock, allowed: Seconds) -> bool:
         """True if the wall clock was set between two readings of the same boot."""
         boot_moment = self.wall - self.since_boot
         return abs(boot_moment - (earlier.wall - earlier.since_boot)) > allowed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
 from msgspec import structs
 
@@ -94,14 +94,12 @@ class OpenFiles(NamedTuple):
 class SeenProcesses:
     """The processes that were seen, and the files that each has open."""
 
-    def __init__(self, seen: Iterable[SeenProcess] = ()) -> None:
+    def __init__(self) -> None:
         self.by_pid: dict[int, SeenProcess] = {}
         self._by_file: dict[FileIdentity, set[int]] = {}
         self._by_place: dict[tuple[str, str], set[int]] = {}
         self._lockers: dict[FileIdentity, set[int]] = {}
         self._flock_owners: dict[FileIdentity, set[int]] = {}
-        for seen_process in seen:
-            self.add(seen_process)
 
     def add(self, seen_process: SeenProcess) -> None:
         self.by_pid[seen_process.pid] = seen_process
@@ -154,7 +152,7 @@ class ProcessScan:
         self._wanted = wanted
         self._mount_namespaces: set[int] = set()
 
-    def run(self) -> Self:
+    def run(self) -> None:
         """Scan every process; raise OSError if there is no /proc."""
         kernel_threads = list_kernel_threads(self._proc)
         pids = [int(pid) for pid in list_pids(self._proc) if pid not in kernel_threads]
@@ -167,10 +165,9 @@ class ProcessScan:
             except OSError as error:
                 if not is_gone(error):
                     self.failed_users.add(self._user_of(pid))
-        return self
 
-    def scan_process(self, pid: int) -> bool:
-        """Scan one process. True if it has a file of interest open; then it is in `seen_processes`.
+    def scan_process(self, pid: int) -> None:
+        """Scan one process, and add it to `seen_processes` if it has a file of interest open.
 
         Raise PermissionError if it may not be read, OSError if it is gone or reading failed.
         """
@@ -178,7 +175,6 @@ class ProcessScan:
         seen = read_process(self._proc, pid, self._wanted, numbers) if numbers else None
         if seen is not None:
             self.seen_processes.add(seen)
-        return seen is not None
 
     def _find_descriptors(self, pid: int) -> list[str]:
         while True:

@@ -75,7 +75,6 @@ def _describe(
         namespace_pid=seen.namespace_pid,
         kind=ProcessKind.EXPORTER if ours else seen.role.kind,
         may_resume=seen.role.may_resume,
-        holds_shm=has.shm is not None,
         shm_inode=has.shm.identity.inode if has.shm and not has.stranger else None,
         lockless_database=missing.database,
         lockless_shm=missing.shm,

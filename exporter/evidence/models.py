@@ -97,16 +97,15 @@ class Holder(Struct, frozen=True):
     kind: ProcessKind
     may_resume: bool
     """True if it was, or may have been, told to resume a session that it did not begin."""
-    holds_shm: bool
     shm_inode: int | None
-    """None also for a stranger."""
-    lockless_database: bool
+    """Of its -shm; None if it has none open, or is a stranger."""
+    lockless_database: bool = False
     """It uses the database in WAL mode and has lost its lock: writing beside it loses its data."""
-    lockless_shm: bool
+    lockless_shm: bool = False
     """It has lost its lock on -shm: opening the database at all would kill it."""
-    deleted_wal: bool
+    deleted_wal: bool = False
     """It writes into a deleted WAL, WAL index or database: nothing of that is saved."""
-    forked_copy: bool
+    forked_copy: bool = False
     """Forked by a holder that has its locks. It has the descriptors and needs no lock."""
     outsider: bool = False
     """A process of another user that can only read. It is not Hermes, and it needs no locks."""
@@ -134,27 +133,26 @@ class HomeEvidence(Struct, frozen=True):
     """All that this survey knows about the processes of one home."""
 
     holders: tuple[Holder, ...]
-    lockless_database: int | None
-    """None if locks cannot be seen."""
-    lockless_shm: int | None
-    deleted_wal_holders: int | None
     gateway: GatewayEvidence | None
     blind: tuple[Blindness, ...]
     """The reasons of the whole host and of this database. Empty: `holders` is complete."""
+    sees_locks: bool = False
+    sees_deleted: bool = False
+    """True if open files that were deleted can be seen."""
     ours: dict[int, int] = {}
     """The start ticks of all workers of this agent, by PID, whether they have it open or not."""
 
     @property
     def deleted_wal_pids(self) -> list[int] | None:
         """Return the processes whose writes are lost; None if that cannot be seen."""
-        if self.deleted_wal_holders is None:
+        if not self.sees_deleted:
             return None
         return sorted(each.pid for each in self.holders if each.deleted_wal)
 
     @property
     def lockless_pids(self) -> list[int] | None:
         """Return the processes that have lost a lock; None if locks cannot be seen."""
-        if self.lockless_database is None or self.lockless_shm is None:
+        if not self.sees_locks:
             return None
         lost = (each for each in self.holders if each.lockless_database or each.lockless_shm)
         return sorted(each.pid for each in lost)

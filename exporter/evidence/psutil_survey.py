@@ -113,9 +113,6 @@ def _judge_home(
         holders=tuple(
             _describe(home, process) for process in seen if ours & set(process.files.values())
         ),
-        lockless_database=None,
-        lockless_shm=None,
-        deleted_wal_holders=None,
         gateway=judge_gateway(home.gateway) if home.gateway else None,
         blind=blind,
     )
@@ -134,12 +131,7 @@ def _describe(home: HomeFiles, seen: _SeenProcess) -> Holder:
         namespace_pid=seen.pid,
         kind=role.kind,
         may_resume=role.may_resume,
-        holds_shm=home.shm is not None and home.shm in held,
         shm_inode=home.shm.inode if home.shm and home.shm in held else None,
-        lockless_database=False,
-        lockless_shm=False,
-        deleted_wal=False,
-        forked_copy=False,
         sessions=sessions,
     )
 

@@ -128,19 +128,8 @@ def _host_blindness(process_scan: ProcessScan, proc: str) -> list[Blindness]:
 
 
 def _blind_survey(targets: Sequence[HomeFiles], why: Blindness) -> Survey:
-    unseen = HomeEvidence(
-        holders=(),
-        lockless_database=None,
-        lockless_shm=None,
-        deleted_wal_holders=None,
-        gateway=None,
-        blind=(why,),
-    )
-    return Survey(
-        homes={home.key: unseen for home in targets},
-        candidates=(),
-        blind=(why,),
-    )
+    unseen = HomeEvidence(holders=(), gateway=None, blind=(why,))
+    return Survey(homes={home.key: unseen for home in targets}, candidates=(), blind=(why,))
 
 
 def _could_be_hermes(pid: int, proc: str, *, whole_host: bool) -> bool:
@@ -181,14 +170,12 @@ def _judge_home(home: HomeFiles, context: SurveyContext, ours: dict[int, int]) -
     holders = describe_holders(home, context, blind)
     if context.locks is not None and context.locks.failed:
         blind.append(Blindness.UNREADABLE)
-    locks_seen = context.locks is not None
     return HomeEvidence(
         holders=holders,
-        lockless_database=sum(h.lockless_database for h in holders) if locks_seen else None,
-        lockless_shm=sum(h.lockless_shm for h in holders) if locks_seen else None,
-        deleted_wal_holders=sum(h.deleted_wal for h in holders),
         gateway=gateway,
         blind=tuple(dict.fromkeys(blind)),
+        sees_locks=context.locks is not None,
+        sees_deleted=True,
         ours=ours,
     )
 

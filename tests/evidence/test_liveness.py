@@ -20,22 +20,20 @@ from tests.support.small_homes import small_home
 
 NOBODY_HOLDS = HomeEvidence(
     holders=(),
-    lockless_database=0,
-    lockless_shm=0,
-    deleted_wal_holders=0,
     gateway=None,
     blind=(),
+    sees_locks=True,
+    sees_deleted=True,
 )
 
 
 def blind(*reasons: Blindness) -> HomeEvidence:
     return HomeEvidence(
         holders=(),
-        lockless_database=0,
-        lockless_shm=0,
-        deleted_wal_holders=0,
         gateway=None,
         blind=reasons,
+        sees_locks=True,
+        sees_deleted=True,
     )
 
 

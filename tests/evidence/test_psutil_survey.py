@@ -22,18 +22,14 @@ def test_a_holder_is_seen_and_nothing_is_claimed_about_its_locks(tmp_path: Path)
         assert [c.directory for c in found.candidates if c.database == identity(home / "state.db")]
     assert (holder.pid, holder.kind) == (process.pid, ProcessKind.CLI)
     assert [session.id for session in holder.sessions] == ["20260102_030405_abcdef"]
-    assert found.homes[str(home)].lockless_shm is None
+    assert found.homes[str(home)].lockless_pids is None
 
 
 def test_an_empty_answer_is_always_blind(tmp_path: Path) -> None:
     found = survey([files(tmp_path)], platform="darwin").homes[str(tmp_path)]
     assert found.holders == ()
     assert Blindness.PLATFORM in found.blind
-    assert (found.lockless_database, found.lockless_shm, found.deleted_wal_holders) == (
-        None,
-        None,
-        None,
-    )
+    assert (found.lockless_pids, found.deleted_wal_pids) == (None, None)
 
 
 def record(pid: int | None, hundredths: int | None) -> GatewayFiles:

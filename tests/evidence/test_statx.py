@@ -61,7 +61,7 @@ def test_a_filesystem_private_to_its_user_hides_no_holder_from_root() -> None:
 _ON_OVERLAY = """
 import os, sys
 from pathlib import Path
-from tests.support.evidence import evidence, holding
+from tests.support.evidence import evidence, holding, lost_locks
 home = Path(sys.argv[1])
 with holding(home) as process:
     process.do("fork()")
@@ -69,7 +69,7 @@ with holding(home) as process:
     device = (home / "state.db-shm").stat().st_dev
     listed = f"{os.major(device):02x}:{os.minor(device):02x}:" in Path("/proc/locks").read_text()
     copies = [holder.forked_copy for holder in found.holders]
-    print(listed, found.lockless_database, found.lockless_shm, copies)
+    print(listed, *lost_locks(found), copies)
 """
 
 

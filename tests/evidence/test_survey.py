@@ -25,6 +25,7 @@ from tests.support.evidence import (
     hermes,
     holding,
     identity,
+    lost_locks,
     puppet,
     survey_elsewhere,
 )
@@ -42,12 +43,12 @@ def test_a_wal_holder_is_seen_with_both_of_its_locks(home: Path) -> None:
         found = evidence(home)
     (holder,) = found.holders
     assert (holder.pid, holder.namespace_pid) == (process.pid, process.pid)
-    assert holder.holds_shm
+    assert holder.shm_inode is not None
     assert not holder.lockless_database
     assert not holder.lockless_shm
     assert not holder.forked_copy
     assert not holder.deleted_wal
-    assert (found.lockless_database, found.lockless_shm, found.deleted_wal_holders) == (0, 0, 0)
+    assert (lost_locks(found), found.deleted_wal_pids) == ((0, 0), [])
 
 
 def test_a_holder_is_identified_by_pid_and_start(home: Path) -> None:
@@ -98,7 +99,11 @@ def test_a_database_with_another_name_is_found_if_requested(home: Path) -> None:
             name="kanban.db",
         )
         (holder,) = survey([target]).homes["board"].holders
-        assert (holder.pid, holder.holds_shm, holder.lockless_shm) == (process.pid, True, False)
+        assert (holder.pid, holder.shm_inode is not None, holder.lockless_shm) == (
+            process.pid,
+            True,
+            False,
+        )
 
 
 def test_the_command_line_decides_the_kind_of_a_holder(home: Path) -> None:
@@ -138,14 +143,14 @@ def test_a_holder_that_raw_opened_the_database_has_lost_its_lock_on_it(home: Pat
         found = evidence(home)
     (holder,) = found.holders
     assert (holder.lockless_database, holder.lockless_shm) == (True, False)
-    assert (found.lockless_database, found.lockless_shm) == (1, 0)
+    assert lost_locks(found) == (1, 0)
 
 
 def test_a_holder_that_raw_opened_the_wal_index_has_lost_its_lock_on_it(home: Path) -> None:
     with holding(home) as process:
         process.do(f"touch({str(home / 'state.db-shm')!r})")
         found = evidence(home)
-    assert (found.lockless_database, found.lockless_shm) == (0, 1)
+    assert lost_locks(found) == (0, 1)
 
 
 def test_the_lock_of_one_of_several_connections_counts_for_all(home: Path) -> None:
@@ -153,7 +158,7 @@ def test_the_lock_of_one_of_several_connections_counts_for_all(home: Path) -> No
         for _ in range(3):
             process.do(f"more = [connect({str(home / 'state.db')!r}), globals().get('more')]")
         found = evidence(home)
-    assert (found.lockless_database, found.lockless_shm) == (0, 0)
+    assert lost_locks(found) == (0, 0)
 
 
 def test_a_rollback_journal_needs_no_lasting_lock(home: Path) -> None:
@@ -162,7 +167,7 @@ def test_a_rollback_journal_needs_no_lasting_lock(home: Path) -> None:
         found = evidence(home, wal_mode=False)
     (holder,) = found.holders
     assert not holder.lockless_database
-    assert (found.lockless_database, found.lockless_shm) == (0, 0)
+    assert lost_locks(found) == (0, 0)
 
 
 def test_a_program_that_only_reads_the_file_is_a_holder_and_not_lockless(home: Path) -> None:
@@ -170,7 +175,7 @@ def test_a_program_that_only_reads_the_file_is_a_holder_and_not_lockless(home: P
         reader.do(f"descriptor = os.open({str(home / 'state.db')!r}, os.O_RDONLY)")
         found = evidence(home)
         assert reader.pid in [holder.pid for holder in found.holders]
-    assert (found.lockless_database, found.lockless_shm) == (0, 0)
+    assert lost_locks(found) == (0, 0)
 
 
 def test_a_lock_that_appears_between_checks_is_not_lost(home: Path) -> None:
@@ -185,7 +190,7 @@ def test_a_lock_that_appears_between_checks_is_not_lost(home: Path) -> None:
             process.do("fcntl.lockf(two, fcntl.LOCK_SH, 1, 128)")
 
         found = survey([files(home)], pause=finish_opening).homes[str(home)]
-        assert (found.lockless_database, found.lockless_shm) == (0, 0)
+        assert lost_locks(found) == (0, 0)
         assert len(found.holders) == 1
 
 
@@ -193,7 +198,7 @@ def test_a_holder_that_ends_between_checks_is_not_lockless(home: Path) -> None:
     with holding(home) as process:
         process.do(f"touch({str(home / 'state.db-shm')!r})")
         found = survey([files(home)], pause=process.end).homes[str(home)]
-    assert found.lockless_shm == 0
+    assert lost_locks(found)[1] == 0
 
 
 def test_a_forked_child_inherits_descriptors_and_needs_no_lock(home: Path) -> None:
@@ -202,7 +207,7 @@ def test_a_forked_child_inherits_descriptors_and_needs_no_lock(home: Path) -> No
         found = evidence(home)
     heirs = {holder.pid: holder.forked_copy for holder in found.holders}
     assert heirs == {process.pid: False, child: True}
-    assert (found.lockless_database, found.lockless_shm) == (0, 0)
+    assert lost_locks(found) == (0, 0)
 
 
 def test_a_child_that_opened_the_database_itself_is_no_forked_copy(
@@ -232,7 +237,7 @@ def test_a_forked_child_of_a_lockless_parent_is_lockless(home: Path) -> None:
         process.do("fork()")
         process.do(f"touch({str(home / 'state.db-shm')!r})")
         found = evidence(home)
-    assert found.lockless_shm == 2
+    assert lost_locks(found)[1] == 2
 
 
 def test_a_holder_of_a_deleted_wal_is_reported(home: Path) -> None:
@@ -243,7 +248,7 @@ def test_a_holder_of_a_deleted_wal_is_reported(home: Path) -> None:
             found = evidence(home)
             deleted = {holder.pid: holder.deleted_wal for holder in found.holders}
             assert deleted == {process.pid: True, healthy.pid: False}
-    assert found.deleted_wal_holders == 1
+    assert found.deleted_wal_pids == [process.pid]
 
 
 def test_a_holder_of_a_replaced_database_is_reported(home: Path) -> None:
@@ -264,7 +269,7 @@ def test_sidecars_created_after_the_home_was_examined_belong_to_it(home: Path) -
     with holding(home) as process:
         process.do(f"touch({str(home / 'state.db-shm')!r})")
         found = survey([before]).homes[str(home)]
-    assert found.lockless_shm == 1
+    assert lost_locks(found)[1] == 1
 
 
 def test_a_dead_process_is_no_holder(home: Path) -> None:
@@ -290,7 +295,7 @@ def test_another_users_holder_is_seen() -> None:
         process.do(f"connection = connect({str(home / 'state.db')!r})")
         (holder,) = evidence(home).holders
         assert holder.pid == process.pid
-    assert (holder.holds_shm, holder.lockless_shm) == (True, False)
+    assert (holder.shm_inode is not None, holder.lockless_shm) == (True, False)
 
 
 def test_an_agent_without_privileges_reports_missing_permissions(home: Path) -> None:
@@ -330,7 +335,7 @@ def test_from_the_host_a_container_is_seen_under_both_of_its_pids(home: Path) ->
         (holder,) = found.holders
         assert holder.namespace_pid == int(process.do("os.getpid()"))
     assert holder.pid != holder.namespace_pid
-    assert (holder.holds_shm, found.lockless_shm) == (True, 0)
+    assert (holder.shm_inode is not None, lost_locks(found)) == (True, (0, 0))
 
 
 def test_a_holder_that_only_the_lock_probe_sees_makes_the_home_blind(home: Path) -> None:
@@ -367,7 +372,7 @@ def test_without_a_proc_everything_is_blind_and_nothing_is_known(
     (tmp_path / "empty").mkdir()
     found = survey([files(home)], proc=str(tmp_path / folder))
     assert Blindness.NO_PROC in found.blind
-    assert found.homes[str(home)].lockless_shm is None
+    assert found.homes[str(home)].lockless_pids is None
 
 
 @pytest.mark.parametrize("known", ["before the scan alone", "after the scan alone"])

@@ -70,7 +70,6 @@ def holder(
         namespace_pid=pid,
         kind=kind,
         may_resume=may_resume,
-        holds_shm=True,
         shm_inode=7,
         lockless_database=False,
         lockless_shm=False,

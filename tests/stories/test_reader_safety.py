@@ -36,6 +36,7 @@ from tests.real.counts import Database
 from tests.real.hermes import NEWEST, python_for
 from tests.real.holders import Holder, holder, open_carelessly
 from tests.real.waiting import wait_until
+from tests.support.evidence import lost_locks
 
 OLD = "0.13.0"
 SIDECARS = ("state.db", "state.db-wal", "state.db-shm")
@@ -132,7 +133,7 @@ def watch_closely(version: str, folder: Path, rounds: int) -> None:
         assert counted_messages(lost_shm) == 10, "the last reading before the lock was lost"
         for view, lost in ((healthy, (0, 0)), (lost_database, (1, 0)), (lost_shm, (0, 1))):
             assert view.evidence is not None
-            assert (view.evidence.lockless_database, view.evidence.lockless_shm) == lost
+            assert lost_locks(view.evidence) == lost
     assert [messages_on_disk(home, folder) for home in homes] == [10 + rounds] * 3
 
 
@@ -162,7 +163,7 @@ def test_a_lock_that_is_lost_after_the_survey_still_forbids_the_opening(tmp_path
             (view,) = watch.scan()
             assert view.trouble is Trouble.LOCKLESS_SHM_HOLDER
             assert view.evidence is not None
-            assert view.evidence.lockless_shm == 0, "the survey knew nothing of it"
+            assert view.evidence.lockless_pids == [], "the survey knew nothing of it"
 
 
 def test_where_locks_cannot_be_seen_our_way_of_opening_kills_nobody(tmp_path: Path) -> None:
@@ -228,7 +229,7 @@ def test_a_holder_of_a_deleted_wal_is_counted_and_gets_no_new_one_from_us(tmp_pa
             (view,) = watch.scan()
             assert inodes(home) == before
         assert view.evidence is not None
-        assert view.evidence.deleted_wal_holders == 1
+        assert view.evidence.deleted_wal_pids == [process.pid]
         assert view.trouble is Trouble.NONE
         assert counted_messages(view) == 10, "what is on disk, and will stay"
 

@@ -172,6 +172,13 @@ def evidence(home: Path, wal_mode: bool = True) -> HomeEvidence:
     return survey([files(home, wal_mode=wal_mode)]).homes[str(home)]
 
 
+def lost_locks(found: HomeEvidence) -> tuple[int, int]:
+    """How many holders have lost their lock on the database, and on -shm; it must be visible."""
+    assert found.sees_locks
+    holders = found.holders
+    return sum(h.lockless_database for h in holders), sum(h.lockless_shm for h in holders)
+
+
 def survey_elsewhere(
     targets: Sequence[HomeFiles],
     *,

@@ -98,11 +98,10 @@ class MadeUpHost:
             mine = self._of(home) if name == "state.db" else []
             homes[target.key] = HomeEvidence(
                 holders=tuple(self._holder(each) for each in mine),
-                lockless_database=0,
-                lockless_shm=0,
-                deleted_wal_holders=0,
                 gateway=None,
                 blind=(),
+                sees_locks=True,
+                sees_deleted=True,
             )
         return Survey(homes=homes, candidates=(), blind=())
 
@@ -119,7 +118,6 @@ class MadeUpHost:
             namespace_pid=each.pid,
             kind=KINDS[each.kind],
             may_resume=each.may_resume,
-            holds_shm=True,
             shm_inode=None,
             lockless_database=False,
             lockless_shm=False,

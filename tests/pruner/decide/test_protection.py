@@ -38,7 +38,6 @@ def holder(kind: ProcessKind, days_ago: float, **changes: Any) -> Holder:
         "namespace_pid": 7,
         "kind": kind,
         "may_resume": True,
-        "holds_shm": True,
         "shm_inode": 1,
         "lockless_database": False,
         "lockless_shm": False,
