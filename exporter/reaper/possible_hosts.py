@@ -22,6 +22,7 @@ Hermes process. So in a home with plugins only the first rule clears, and a serv
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from math import inf
@@ -35,6 +36,7 @@ from exporter.reaper.models import ReaperRules
 
 ProcessKey = tuple[int, int]
 """PID and start ticks: a PID alone is reused."""
+_TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
 NEVER_SEEN: Final = inf
 NEVER_ABSENT: Final = -1
 
@@ -112,7 +114,6 @@ def hosts_of(
     *,
     plugins: bool = False,
     silent_since: Mapping[ProcessKey, int] | None = None,
-    ticks_per_second: int = 100,
 ) -> PossibleHosts:
     """Return what these processes could be running.
 
@@ -130,7 +131,7 @@ def hosts_of(
         if plugins or base is not HostClass.CHAT:
             line = _larger(line, base)
         elif holder.kind is ProcessKind.ONESHOT and not holder.may_resume:
-            one_shot = min(one_shot, holder.start_ticks / ticks_per_second)
+            one_shot = min(one_shot, holder.start_ticks / _TICKS_PER_SECOND)
         elif holder.kind is ProcessKind.CLI and since is not None:
             silent = max(silent, since)
         else:

@@ -14,9 +14,10 @@ the session was resumed later, which any client may do with an ended session.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from math import isfinite
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import apsw
 from msgspec import Struct, structs
@@ -61,6 +62,8 @@ from exporter.writing.session_end import (
 )
 from exporter.writing.target import Target
 
+Item = TypeVar("Item")
+_Found = Iterator[RecordedAction]
 _AT_ONCE: Final = 200
 """Sessions read in one transaction: a long transaction would keep the WAL from restarting."""
 
@@ -147,22 +150,15 @@ def _unrecorded(
     A restored database may have an end that the journal says we replaced since. What was there when
     they ended is not known, so only what is newer than the end tells: such a session was resumed.
     """
-    if not end_reason or not only or database.file_state(target.database) is None:
-        return []
     recorded = {(each.action.target, written_end(each)) for each in ends}
-    wanted, found = sorted(only), list[RecordedAction]()
-    for start in range(0, len(wanted), _AT_ONCE):
-        with target.reading() as connection:
-            schema = probe_schema(connection)
-            part = ends_of(connection, wanted[start : start + _AT_ONCE])
-            found += [
-                _unrecorded_end(connection, schema, session_id, end)
-                for session_id, end in part.items()
-                if end.end_reason == end_reason
-                and _is_time(end.ended_at)
-                and (session_id, end) not in recorded
-            ]
-    return found
+
+    def read(connection: apsw.Connection, schema: Schema, some: Sequence[str]) -> _Found:
+        for session_id, end in ends_of(connection, some).items():
+            is_ours = end.end_reason == end_reason and _is_time(end.ended_at)
+            if is_ours and (session_id, end) not in recorded:
+                yield _unrecorded_end(connection, schema, session_id, end)
+
+    return _read_in_parts(target, sorted(only) if end_reason else [], read)
 
 
 def _unrecorded_end(
@@ -205,28 +201,30 @@ def _find(
     target: Target, ends: Sequence[RecordedAction], processes: Collection[ProcessKey]
 ) -> list[RecordedAction]:
     """Return the actions that correct the sessions with these ends."""
-    if not ends or database.file_state(target.database) is None:
-        return []
-    found: list[RecordedAction | None] = []
-    for start in range(0, len(ends), _AT_ONCE):
-        with target.reading() as connection:
-            schema = probe_schema(connection)
-            part = ends[start : start + _AT_ONCE]
-            found += [_remedy_or_none(connection, schema, each, processes) for each in part]
-    return [each for each in found if each is not None]
+
+    def read(connection: apsw.Connection, schema: Schema, some: Sequence[RecordedAction]) -> _Found:
+        for each in some:
+            with suppress(UnicodeDecodeError):  # of this session's rows: the others are healed
+                remedy = _remedy(connection, schema, each, processes)
+                if remedy is not None:
+                    yield remedy
+
+    return _read_in_parts(target, ends, read)
 
 
-def _remedy_or_none(
-    connection: apsw.Connection,
-    schema: Schema,
-    ended: RecordedAction,
-    processes: Collection[ProcessKey],
-) -> RecordedAction | None:
-    """Return the same as `_remedy`; None if its rows are not UTF-8, so that others are healed."""
-    try:
-        return _remedy(connection, schema, ended, processes)
-    except UnicodeDecodeError:
-        return None
+def _read_in_parts(
+    target: Target,
+    items: Sequence[Item],
+    read: Callable[[apsw.Connection, Schema, Sequence[Item]], _Found],
+) -> list[RecordedAction]:
+    """Return what is read of all items; nothing if there is no database."""
+    found: list[RecordedAction] = []
+    if items and database.file_state(target.database) is not None:
+        for start in range(0, len(items), _AT_ONCE):
+            with target.reading() as connection:
+                part = items[start : start + _AT_ONCE]
+                found += read(connection, probe_schema(connection), part)
+    return found
 
 
 def _remedy(
@@ -273,7 +271,9 @@ def _remedy(
     if not is_active:
         return None
     if processes:
-        return _reopening_active(ended, mistake)
+        reopening = _reopening(ended, "it was active after it had been ended")
+        reopening.action.expected["mistake"] = mistake
+        return reopening
     moved = End(max(end.ended_at, newest or 0.0), end.end_reason)
     if moved == end and count == rows:
         return None
@@ -295,12 +295,6 @@ def _was_there(ended: RecordedAction, processes: Collection[ProcessKey]) -> bool
     if then is None:  # an older journal does not say
         return bool(processes)
     return any(tuple(each) in processes for each in then)
-
-
-def _reopening_active(ended: RecordedAction, mistake: bool) -> RecordedAction:
-    reopening = _reopening(ended, "it was active after it had been ended")
-    reopening.action.expected["mistake"] = mistake
-    return reopening
 
 
 def _new_end(
@@ -341,7 +335,9 @@ def undo(run: str, target: Target) -> Outcome:
     with journal_of(target.home, target.owner, target.clock) as journal:
         if journal is None:
             raise RunError(f"there is no run {run} in {target.home}")
-        _refuse_unless_reap(run, journal.find(run).kind)
+        kind = journal.find(run).kind
+        if kind is not RunKind.REAP:
+            raise RunError(f"run {run} is no reap but one of kind {kind.value}; nothing was done")
     target.refuse_unwritable()
     record: RunRecord | None = None
     try:
@@ -374,19 +370,6 @@ def _still_as_reaped(
         if each.reverses is not None
     }
     actions = [_as_it_stands(each, moved) for each in runs.actions(run)]
-    failed = [
-        Skipped(each.action.target, f"it was given back already, or corrected, {each.why}")
-        for each in actions
-        if each.state is ActionState.UNDONE
-    ]
-    failed += [
-        Skipped(each.action.target, f"not known whether it was ended: {each.why}")
-        for each in actions
-        if each.state is ActionState.INTENDED
-    ]
-    failed += [
-        Skipped(each.action.target, each.why) for each in actions if each.action.kind == UNREADABLE
-    ]
     done = [each for each in actions if each.state is ActionState.DONE]
     ends = read_ends(target, (each.action.target for each in done))
     as_written = [each for each in done if ends.get(each.action.target) == written_end(each)]
@@ -395,7 +378,20 @@ def _still_as_reaped(
         for each in done
         if ends.get(each.action.target) != written_end(each)
     ]
+    reasons = ((each.action.target, _why_not_ended(each)) for each in actions)
+    failed = [Skipped(session_id, why) for session_id, why in reasons if why]
     return [_reopening(each, f"undo of {run}") for each in as_written], (*changed, *failed)
+
+
+def _why_not_ended(action: RecordedAction) -> str:
+    """Return why a reap's action has no end to take back; empty if it has one, or was skipped."""
+    if action.action.kind == UNREADABLE:
+        return action.why
+    if action.state is ActionState.UNDONE:
+        return f"it was given back already, or corrected, {action.why}"
+    if action.state is ActionState.INTENDED:
+        return f"not known whether it was ended: {action.why}"
+    return ""
 
 
 def _as_it_stands(
@@ -405,11 +401,6 @@ def _as_it_stands(
     while action.state is ActionState.UNDONE and (action.run, action.number) in moved:
         action = moved[action.run, action.number]
     return action
-
-
-def _refuse_unless_reap(run: str, kind: RunKind) -> None:
-    if kind is not RunKind.REAP:
-        raise RunError(f"run {run} is no reap but one of kind {kind.value}; nothing was done")
 
 
 # What both share

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final, NamedTuple
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from exporter.evidence.blind_spots import blind_in_words
 from exporter.evidence.models import Holder, Liveness
@@ -81,7 +81,6 @@ class Context(Struct, frozen=True):
     """Sessions that a living process names, with all their descendants."""
     silent_since: dict[tuple[int, int], int] = {}
     """See `possible_hosts.hosts_of`."""
-    ticks_per_second: int = 100
 
 
 class WatchedSession(NamedTuple):
@@ -94,6 +93,8 @@ class WatchedSession(NamedTuple):
     """Newest activity of its open descendants, by Hermes's timestamps."""
     presence: FirstSeen = UNSEEN
     parent_is_live: bool = False
+    kept_until: float | None = None
+    """How long it is kept open after an undo, where that is to be told."""
 
 
 class Conclusion(NamedTuple):
@@ -251,7 +252,10 @@ def _active_at(subject: WatchedSession) -> float:
 
 def _holds(subject: WatchedSession) -> Iterator[Evidence]:
     for hold in subject.session.holds:
-        yield Evidence(hold.value, SpeaksFor.HELD, _HOLDS[hold])
+        said = _HOLDS[hold]
+        if hold is Hold.RESTORED and subject.kept_until is not None:
+            said += f"; it is kept open until {format_time(subject.kept_until)}"
+        yield Evidence(hold.value, SpeaksFor.HELD, said)
     if subject.parent_is_live:
         yield Evidence("parent", SpeaksFor.HELD, "its parent session is live")
 
@@ -323,12 +327,8 @@ def _processes(subject: WatchedSession, context: Context) -> Iterator[Evidence]:
 
 def _line(holder: Holder, subject: WatchedSession, context: Context) -> HostClass:
     """Return the line of one process for this session."""
-    alone = hosts_of(
-        (holder,),
-        plugins=context.facts.plugins,
-        silent_since=context.silent_since,
-        ticks_per_second=context.ticks_per_second,
-    )
+    plugins, silent_since = context.facts.plugins, context.silent_since
+    alone = hosts_of((holder,), plugins=plugins, silent_since=silent_since)
     return alone.class_for(subject.presence)
 
 
@@ -382,23 +382,6 @@ def _kernel(subject: WatchedSession, context: Context) -> Iterator[Evidence]:
 
 
 # The reasons of the rules
-
-
-def kept_until(judgement: Judgement, until: float) -> Judgement:
-    """Return the judgement of what an undo gave back; it says how long that counts."""
-    plain = _HOLDS[Hold.RESTORED]
-    said = f"{plain}; it is kept open until {format_time(until)}"
-    return structs.replace(
-        judgement,
-        evidence=tuple(
-            structs.replace(each, detail=said) if each.kind == Hold.RESTORED.value else each
-            for each in judgement.evidence
-        ),
-        rules=tuple(
-            structs.replace(rule, why=said) if rule.why == plain else rule
-            for rule in judgement.rules
-        ),
-    )
 
 
 def _sign_reason(subject: WatchedSession, context: Context) -> str:
@@ -462,13 +445,7 @@ def context_of(
     *,
     named: frozenset[str] = frozenset(),
     silent_since: dict[tuple[int, int], int] | None = None,
-    ticks_per_second: int = 100,
 ) -> Context:
     """Build the context of all sessions, computed once for all of them."""
-    hosts = hosts_of(
-        facts.holders,
-        plugins=facts.plugins,
-        silent_since=silent_since,
-        ticks_per_second=ticks_per_second,
-    )
-    return Context(facts, rules, now, hosts, named, silent_since or {}, ticks_per_second)
+    hosts = hosts_of(facts.holders, plugins=facts.plugins, silent_since=silent_since)
+    return Context(facts, rules, now, hosts, named, silent_since or {})

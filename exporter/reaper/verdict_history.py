@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Final
@@ -87,7 +86,6 @@ class VerdictHistory:
             now,
             named=family.with_descendants(_named(facts)),
             silent_since=self.watched.silent_since(),
-            ticks_per_second=os.sysconf("SC_CLK_TCK"),
         )
         self._children_of_live = set()
         alone = {key: decide(self._subject(each), context) for key, each in sessions.items()}
@@ -130,9 +128,10 @@ class VerdictHistory:
             return found
         return self._concluded.get(key, _NOT_JUDGED)._replace(verdict=Verdict.UNKNOWN, proof=None)
 
-    def judgement(self, session: OpenSession) -> Judgement:
+    def judgement(self, session: OpenSession, kept_until: float | None = None) -> Judgement:
         """Return the last verdict on a session with everything that led to it."""
-        found = judge(self._subject(session), self._context)
+        subject = self._subject(session)._replace(kept_until=kept_until)
+        found = judge(subject, self._context)
         agreed, wanted = self._dead_in_a_row.get(session.id, 0), self._context.rules.confirmations
         said = f"{min(agreed, wanted)} of {wanted} scans in a row agree"
         rule = Rule("confirmed", agreed >= wanted, said)

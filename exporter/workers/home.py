@@ -24,7 +24,6 @@ from exporter.reaper.models import (
 )
 from exporter.reaper.plan import JudgedHome, ReapPlan, ReapPlanRequest, plan_reap
 from exporter.reaper.slow_start import SlowStart, slow_start
-from exporter.reaper.verdict import kept_until
 from exporter.reaper.verdict_history import VerdictHistory
 from exporter.reaper.watched_idleness import BootTime, read_boot_time
 from exporter.runs.models import END_SESSION
@@ -302,11 +301,9 @@ class WorkerHome:
         session = self._open.get(session_id)
         if session is None:
             return ExplainReply(past=self._past(session_id, owner))
-        judgement = self._history.judgement(session)
         given_back_at = self._runs.restored.get(session_id)
-        if Hold.RESTORED in session.holds and given_back_at is not None:
-            judgement = kept_until(judgement, given_back_at + self._undone_seconds)
-        return ExplainReply(session, judgement)
+        until = None if given_back_at is None else given_back_at + self._undone_seconds
+        return ExplainReply(session, self._history.judgement(session, until))
 
     def _past(self, session_id: str, owner: int) -> PastSession | None:
         from exporter.runs.journal import journal_of  # only where it is asked for
