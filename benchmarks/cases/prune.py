@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import shutil
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
@@ -24,6 +22,7 @@ from exporter.writing.target import Target
 from tests.support.evidence import evidence
 from tests.support.home_scans import sql
 from tests.support.session_pruning import planned
+from tests.support.wal import wal_size, wal_watched
 
 _SESSIONS = 3_000
 _MESSAGES = 70_000
@@ -130,7 +129,8 @@ def _round(source: Path, place: Path, scale: float) -> _Round:
     plan = planned(home, sessions)
     outcomes: list[Outcome] = []
     returns: list[Outcome] = []
-    with maintaining_hermes(home) as writer, _wal_watched(home) as beside:
+    wal_before = wal_size(home)
+    with maintaining_hermes(home) as writer, wal_watched(home) as beside:
         site = Target(str(home), home.stat().st_uid, KnownOpeners.of(evidence(home)))
         writer.ask("start", session="beside-the-prune")
         seconds = timed(lambda: outcomes.append(execute(plan, site, keep_seconds=3600.0)))
@@ -153,47 +153,23 @@ def _round(source: Path, place: Path, scale: float) -> _Round:
         peer_wait=peer_wait,
         failures=len(pruning["failures"]) + len(undoing["failures"]),
         messages=messages,
-        wal_beside=beside[0],
+        wal_beside=max(0, beside[0] - wal_before),
         wal_idle=wal_idle,
         wal_left=wal_left,
     )
 
 
 def _in_idle_home(home: Path, sessions: list[str]) -> tuple[int, int]:
-    """Return how large the WAL got, and what was left of it."""
-    with _wal_watched(home) as largest:
+    """Return by how much the WAL grew, and what was left of it."""
+    before = wal_size(home)
+    with wal_watched(home) as largest:
         for act in ("prune", "undo"):
             site = Target(str(home), home.stat().st_uid, KnownOpeners.of(evidence(home)))
             if act == "prune":
                 run = execute(planned(home, sessions), site, keep_seconds=3600.0).run or ""
             else:
                 undo(run, site)
-    return largest[0], _wal_bytes(home)
-
-
-@contextmanager
-def _wal_watched(home: Path) -> Iterator[list[int]]:
-    """Yield by how much the WAL has grown at most, looked at every 20 ms."""
-    before, largest, stop = _wal_bytes(home), [0], threading.Event()
-
-    def watch() -> None:
-        while not stop.wait(0.02):
-            largest[0] = max(largest[0], _wal_bytes(home) - before)
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        yield largest
-    finally:
-        stop.set()
-        thread.join()
-
-
-def _wal_bytes(home: Path) -> int:
-    try:
-        return (home / "state.db-wal").stat().st_size
-    except FileNotFoundError:
-        return 0
+    return max(0, largest[0] - before), wal_size(home)
 
 
 def _left(outcome: Outcome, returned: Outcome) -> str:

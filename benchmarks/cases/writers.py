@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from statistics import median
-from threading import Event, Thread
 
 from msgspec import Struct
 
 from benchmarks import agent, hermes, homes
-from benchmarks.homes import Part
 from benchmarks.line import Line, Setting
 from benchmarks.measure import percentile
+from tests.support.wal import wal_watched
 
 _MESSAGES = 600
 _SESSIONS = 50
@@ -63,30 +62,8 @@ def _write(home: Path, *, scanning: bool) -> _Run:
     ):
         if watching is not None:
             watching.wait_until_ready()
-        with _wal_size(home) as sizes:
+        with wal_watched(home) as largest_wal:
             for writer in (first, second):
                 writer.begin_appending(_MESSAGES, _SESSIONS, pause_seconds=_PAUSE_SECONDS)
             latencies = first.appended() + second.appended()
-    return _Run(percentile(latencies, 0.5), percentile(latencies, 0.99), max(sizes))
-
-
-class _wal_size:  # noqa: N801 - used as a function
-    """Watches the size of the WAL, by its stat alone."""
-
-    def __init__(self, home: Path) -> None:
-        self._path = home / f"{Part.DATABASE}-wal"
-        self._stop = Event()
-        self._sizes = [0]
-        self._thread = Thread(target=self._watch)
-
-    def __enter__(self) -> list[int]:
-        self._thread.start()
-        return self._sizes
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._stop.wait(0.05):
-            self._sizes.append(self._path.stat().st_size)
+    return _Run(percentile(latencies, 0.5), percentile(latencies, 0.99), largest_wal[0])

@@ -13,7 +13,7 @@ from exporter import logs
 from exporter.agent.options import DEFAULT_LISTEN_ADDRESS, DEFAULT_TELEMETRY_PATH, Options
 from exporter.cli import output
 from exporter.config import paths
-from exporter.errors import ExporterError, PartlyDoneError
+from exporter.errors import ExporterError, PartlyDoneError, UsageError
 from exporter.text import closest_match, join_words, quoted
 
 if TYPE_CHECKING:  # a command that only asks loads nothing of this
@@ -107,6 +107,21 @@ def add_plan(parser: ArgumentParser) -> None:
         help="with --yes: exactly the plan that was shown; what no longer qualifies stays",
     )
     parser.add_argument("--all", action="store_true", help="list every item, not only the first 20")
+
+
+def add_sources(parser: ArgumentParser, example: str) -> None:
+    parser.add_argument(
+        "--source",
+        dest="sources",
+        metavar="SOURCE",
+        action="append",
+        help=f"only sessions of this source, e.g. {example}; may be repeated",
+    )
+
+
+def refuse_plan_without_yes(args: Namespace) -> None:
+    if args.plan is not None and not args.yes:
+        raise UsageError("--plan executes a plan, so it needs --yes; without both a plan is shown")
 
 
 def add_include_undone(parser: ArgumentParser) -> None:

@@ -14,6 +14,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
+from exporter.hermes.small_files import file_identity
 from exporter.snapshot import FileIdentity, Text
 
 PROFILE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -65,7 +66,7 @@ def inspect(path: str) -> Inspection:
             identity=FileIdentity(found.st_dev, found.st_ino),
             owner=found.st_uid,
             resolved=os.path.realpath(path),
-            database=_identity(os.path.join(path, "state.db")),
+            database=file_identity(os.path.join(path, "state.db")),
             looks_like_home=any(os.path.lexists(os.path.join(path, mark)) for mark in _MARKS),
             foreign_part=_foreign_part(path, found.st_uid),
             unsafe_ancestor=_unsafe_ancestor(path, found.st_uid),
@@ -86,14 +87,6 @@ def _link_target(path: str) -> str:
         return os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(path)))
     except OSError:
         return ""
-
-
-def _identity(path: str) -> FileIdentity | None:
-    try:
-        found = os.lstat(path)
-    except OSError:
-        return None
-    return FileIdentity(found.st_dev, found.st_ino)
 
 
 def _unreadable(path: str) -> str:

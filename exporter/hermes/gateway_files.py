@@ -10,8 +10,8 @@ import os
 from typing import Any, Final
 
 from exporter.errors import HomeError
-from exporter.hermes.small_files import read_json, read_small
-from exporter.snapshot import FileIdentity, GatewayFiles
+from exporter.hermes.small_files import file_identity, read_json, read_small
+from exporter.snapshot import GatewayFiles
 
 _RECORD_BYTES: Final = 256 * 1024
 _STARTS_MAX: Final = 64
@@ -21,7 +21,7 @@ def read_gateway(home: str) -> GatewayFiles | None:
     """Return the gateway's records; None if this home never had a gateway."""
     record = _record(os.path.join(home, "gateway.pid"))
     state = _record(os.path.join(home, "gateway_state.json"))
-    lock = _identity(os.path.join(home, "gateway.lock"))
+    lock = file_identity(os.path.join(home, "gateway.lock"))
     starts = _starts(os.path.join(home, "gateway-starts.log"))
     if record is None and state is None and lock is None and not starts:
         return None
@@ -44,14 +44,6 @@ def _record(path: str) -> dict[str, Any] | None:
     if found is None:
         return None
     return found if isinstance(found, dict) else {}
-
-
-def _identity(path: str) -> FileIdentity | None:
-    try:
-        found = os.lstat(path)
-    except OSError:
-        return None
-    return FileIdentity(found.st_dev, found.st_ino)
 
 
 def _starts(path: str) -> list[float]:

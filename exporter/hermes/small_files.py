@@ -9,8 +9,18 @@ from typing import Any, Final
 import msgspec
 
 from exporter.errors import HomeError
+from exporter.snapshot import FileIdentity
 
 SMALL_FILE_BYTES: Final = 16 * 1024 * 1024
+
+
+def file_identity(path: str) -> FileIdentity | None:
+    """Return the identity of a file, or of a symlink itself; None if it cannot be told."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return FileIdentity(found.st_dev, found.st_ino)
 
 
 def read_small(path: str, limit: int = SMALL_FILE_BYTES) -> bytes | None:

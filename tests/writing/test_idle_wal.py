@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import random
 import shutil
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -38,6 +36,7 @@ from tests.support.home_scans import sql
 from tests.support.prune_plans import plan, read_inventory
 from tests.support.reaping import inodes, leaky_home, reap, target_of
 from tests.support.session_pruning import beside_all, dump_all, planned, prunable_process, prune
+from tests.support.wal import wal_size, wal_watched
 
 VERSIONS = ("0.13.0", "0.16.0", NEWEST)
 MIB = 1 << 20
@@ -76,32 +75,6 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "WAL_GROWTH_MAX", 3 * MIB)
 
 
-@contextmanager
-def watched(home: Path) -> Iterator[list[int]]:
-    """The largest size of the WAL meanwhile, looked at every 20 ms."""
-    largest, stop = [0], threading.Event()
-
-    def watch() -> None:
-        while not stop.wait(0.02):
-            largest[0] = max(largest[0], wal_size(home))
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        yield largest
-    finally:
-        stop.set()
-        thread.join()
-        largest[0] = max(largest[0], wal_size(home))
-
-
-def wal_size(home: Path) -> int:
-    try:
-        return (home / "state.db-wal").stat().st_size
-    except FileNotFoundError:
-        return 0
-
-
 def size_of(home: Path) -> int:
     """Allocated bytes, without the journal of runs and its reserve."""
     ours = home / ".hermes-exporter"
@@ -116,7 +89,7 @@ def size_of(home: Path) -> int:
 @pytest.mark.usefixtures("small_limits")
 def test_with_no_process_there_it_is_small_and_then_gone(home: Path) -> None:
     before, size = dump_all(home), size_of(home)
-    with watched(home) as largest:
+    with wal_watched(home) as largest:
         done = prune(home, planned(home, SESSIONS))
     assert (len(done.done), done.skipped) == (len(SESSIONS), ())
     assert MIB < largest[0] < 4 * MIB, "it was needed, and began anew several times"
@@ -124,7 +97,7 @@ def test_with_no_process_there_it_is_small_and_then_gone(home: Path) -> None:
     assert (home / "state.db-wal").exists()
     assert size_of(home) <= size + done.kept_bytes + 64 * 1024
     inode = inodes(home)
-    with watched(home) as largest:
+    with wal_watched(home) as largest:
         back = undo(str(done.run), beside_all(home))
     assert (len(back.done), back.skipped) == (len(SESSIONS), ())
     assert (largest[0] < 4 * MIB, wal_size(home)) == (True, 0)
@@ -157,7 +130,7 @@ def test_beside_a_writing_hermes_it_stays_small_and_hermes_loses_nothing(home: P
     hermes_python = python_for(home.parent.name)
     with prunable_process(hermes_python, home) as hermes:
         hermes.ask("start_writing", session=LIVE)
-        with watched(home) as largest:
+        with wal_watched(home) as largest:
             done = prune(home, planned(home, SESSIONS))
             back = undo(str(done.run), beside_all(home))
         said = hermes.ask("stop_writing")
@@ -194,14 +167,14 @@ def everything(home: Path) -> PrunePlan:
 def test_at_full_size_with_no_process_there(field: Path) -> None:
     """Small and then gone; the home grows by the stated trash, and shrinks by what was said."""
     made, size = everything(field), size_of(field)
-    with watched(field) as largest:
+    with wal_watched(field) as largest:
         done = prune(field, made)
     assert (len(done.done), done.skipped) == (len(made.actions), ())
     assert (largest[0] < WAL_MAX, wal_size(field)) == (True, 0)
     pruned = size_of(field)
     assert pruned <= size + min(made.rows_trash_bytes, done.kept_bytes + MIB)
     file_size = (field / "state.db").stat().st_size
-    with watched(field) as largest:
+    with wal_watched(field) as largest:
         back = undo(str(done.run), beside_all(field))
     assert (len(back.done), back.skipped) == (len(made.actions), ())
     assert (largest[0] < WAL_MAX, wal_size(field)) == (True, 0)
@@ -222,9 +195,9 @@ def test_at_full_size_beside_a_writing_hermes(field: Path) -> None:
     made = everything(field)
     with maintaining_hermes(field) as hermes:
         hermes.ask("start", session=LIVE)
-        with watched(field) as without_us:
+        with wal_watched(field) as without_us:
             time.sleep(10)
-        with watched(field) as largest:
+        with wal_watched(field) as largest:
             done = prune(field, made, processes_at_prune=processes_at(field))
             back = undo(str(done.run), beside_all(field))
         said = hermes.ask("stop")

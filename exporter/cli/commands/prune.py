@@ -9,7 +9,6 @@ from exporter.cli.connect import act
 from exporter.cli.interrupt import interruptible
 from exporter.config.prune import POLICY_NAMES
 from exporter.config.units import DURATION
-from exporter.errors import UsageError
 from exporter.runs.models import Filter
 
 SUMMARY = "free disk space by the policies; without --yes only show the plan"
@@ -58,13 +57,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         type=_duration,
         help="with --policy: this age, not the configured one; e.g. 30d",
     )
-    parser.add_argument(
-        "--source",
-        dest="sources",
-        metavar="SOURCE",
-        action="append",
-        help="only sessions of this source, e.g. cron; may be repeated",
-    )
+    arguments.add_sources(parser, "cron")
     parser.add_argument(
         "--unproven",
         action="store_true",
@@ -87,8 +80,7 @@ def _duration(text: str) -> float:
 
 
 def run(args: Namespace) -> int:
-    if args.plan is not None and not args.yes:
-        raise UsageError("--plan executes a plan, so it needs --yes; without both a plan is shown")
+    arguments.refuse_plan_without_yes(args)
     from exporter.agent.manual_prune import PruneCommand
     from exporter.cli.render.progress import progress_bar
 

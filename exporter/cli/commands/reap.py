@@ -7,7 +7,6 @@ from argparse import ArgumentParser, Namespace
 from exporter.cli import arguments, output
 from exporter.cli.connect import act
 from exporter.cli.interrupt import interruptible
-from exporter.errors import UsageError
 from exporter.text import join_words
 
 SUMMARY = "end the dead sessions; without --yes only show the plan"
@@ -33,13 +32,7 @@ EXAMPLES = (
 
 def add_arguments(parser: ArgumentParser) -> None:
     arguments.add_plan(parser)
-    parser.add_argument(
-        "--source",
-        dest="sources",
-        metavar="SOURCE",
-        action="append",
-        help="only sessions of this source, e.g. cli; may be repeated",
-    )
+    arguments.add_sources(parser, "cli")
     parser.add_argument(
         "--presume",
         action="store_true",
@@ -52,8 +45,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    if args.plan is not None and not args.yes:
-        raise UsageError("--plan executes a plan, so it needs --yes; without both a plan is shown")
+    arguments.refuse_plan_without_yes(args)
     from exporter.agent.manual_reap import ReapCommand
 
     command = ReapCommand(

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from exporter.config.prune import Policies, PolicySettings, Prune, ThresholdName
 from exporter.pruner.decide.inventory import Inventory, InventorySession, SessionFile
-from exporter.pruner.decide.items import Item, ItemGroup
+from exporter.pruner.decide.items import Item, ItemGroup, path_of
 from exporter.pruner.decide.lineage import Lineages
 from exporter.pruner.decide.protection import Protection
 from exporter.pruner.decide.thresholds import relief
@@ -36,6 +36,12 @@ class Scope(Struct, frozen=True):
     @property
     def now(self) -> float:
         return self.inventory.taken_at
+
+    def keeps_file(self, file: SessionFile) -> str:
+        """Return why this file stays, whatever its session is; empty if nothing keeps it."""
+        if not file.is_own:
+            return "not_own"
+        return "restored" if path_of(file) in self.protection.restored else ""
 
     def age_of(self, policy: PolicySettings) -> float:
         """Return how old an item must be to go."""

@@ -15,7 +15,7 @@ from exporter.config.prune import ThresholdName
 from exporter.hermes.prunable_names import is_session_file
 from exporter.pruner.decide.findings import Finding, FindingBuilder, Scope
 from exporter.pruner.decide.inventory import Deletion, SessionFile
-from exporter.pruner.decide.items import ItemGroup, path_of, session_file_item
+from exporter.pruner.decide.items import ItemGroup, session_file_item
 from exporter.pruner.decide.policy import Policy
 from exporter.snapshot import DiskKind
 from exporter.text import format_count
@@ -55,10 +55,9 @@ def find(scope: Scope, policy: Policy) -> Finding:
 
 
 def _kept_by(file: SessionFile, scope: Scope) -> str:
-    if not file.is_own:
-        return "not_own"
-    if path_of(file) in scope.protection.restored:
-        return "restored"
+    kept = scope.keeps_file(file)
+    if kept:
+        return kept
     if file.deletion is Deletion.UNSETTLED:
         return "unfinished_run"
     if file.deletion is Deletion.UNPROVEN and not scope.unproven:

@@ -12,7 +12,7 @@ from exporter.config.prune import ThresholdName
 from exporter.hermes.prunable_names import is_request_dump
 from exporter.pruner.decide.findings import Finding, FindingBuilder, Scope
 from exporter.pruner.decide.inventory import SessionFile
-from exporter.pruner.decide.items import path_of, session_file_item
+from exporter.pruner.decide.items import session_file_item
 from exporter.pruner.decide.policy import Policy
 from exporter.snapshot import DiskKind
 
@@ -33,10 +33,9 @@ def find(scope: Scope, policy: Policy) -> Finding:
 
 
 def _kept_by(file: SessionFile, scope: Scope) -> str:
-    if not file.is_own:
-        return "not_own"
-    if path_of(file) in scope.protection.restored:
-        return "restored"
+    kept = scope.keeps_file(file)
+    if kept:
+        return kept
     rule = scope.protection.rules.get(file.session_id or "", "")
     return rule if rule in _ASKED_TO_KEEP else ""
 
