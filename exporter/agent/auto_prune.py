@@ -20,7 +20,9 @@ from msgspec import structs
 from exporter import logs
 from exporter.agent.act_request import prune_request, settle_request
 from exporter.agent.clean_up_time import is_clean_up_due
+from exporter.agent.disk_share import disk_share
 from exporter.agent.home_state import HomeState
+from exporter.agent.obstacles import Obstacles
 from exporter.agent.state_store import StateStore
 from exporter.collectors.prune_reasons import RUN_FAILED
 from exporter.config.mode import Mode, When
@@ -38,7 +40,6 @@ from exporter.workers import protocol
 from exporter.workers.pool import Pool
 from exporter.workers.process import Worker
 
-_NOTHING: Final = ""
 _CLEAN_UP_CHECK_SECONDS: Final = 60.0
 """While the daily clean-up is due, it is tried again after so long."""
 _UPKEEP_SECONDS: Final = 24 * 3600.0
@@ -80,7 +81,9 @@ class AutomaticPruner:
         self._checked_homes: set[str] = set()
         self._settling_tried: dict[str, tuple[str, ...]] = {}
         """The open runs of each home at the last try to settle them."""
-        self._changes = logs.StateChange()
+        self._obstacles = Obstacles(log, "not pruned", "pruning goes on")
+        self._failures = Obstacles(log, "prune failed, tried again later", "prunes succeed again")
+        self._capped = logs.StateChange()
         self._locks: dict[int, threading.Lock] = {}
         self._busy: set[str] = set()
         self._failed: dict[str, _Failure] = {}
@@ -169,14 +172,14 @@ class AutomaticPruner:
         if own.prune.mode is Mode.ENFORCE and self._starts_settling(state):
             return
         if planned is None:
-            self._log_obstacle(state, state.plans.problem)
+            self._obstacles.note(state, state.plans.problem)
             return
         state.prune = self._with_failure(home.path, planned.report)
         acts = own.prune.mode is Mode.ENFORCE and home.may_write and bool(planned.plan.actions)
         # A clean-up that has something to do is done only after its run; until then it is due.
         cleaned = by_age and not acts and not planned.plan.blocked
         self._remember(state, self._with_clean_up(planned.memory, cleaned=cleaned))
-        self._log_obstacle(state, planned.plan.why if planned.plan.blocked else _NOTHING)
+        self._obstacles.note(state, planned.plan.why if planned.plan.blocked else "")
         self._log_caps(state, planned.plan.capped)
         if own.prune.mode is not Mode.ENFORCE or not home.may_write:
             return
@@ -223,7 +226,7 @@ class AutomaticPruner:
         try:
             self._store.keep_prune_memory(state.home.path, memory)
         except apsw.Error as error:
-            self._log_obstacle(state, f"cannot write {self._store.path}: {error}")
+            self._obstacles.note(state, f"cannot write {self._store.path}: {error}")
 
     def _start_run(self, state: HomeState, job: Job) -> None:
         self._busy.add(state.home.path)
@@ -269,11 +272,7 @@ class AutomaticPruner:
                 state.prune = self._with_failure(path, state.prune)
         else:
             self._failed.pop(path, None)
-        if self._changes.changed((path, "run"), why, assumed=_NOTHING):
-            if why:
-                log.warn("prune failed, tried again later", home=state.home.label, why=why)
-            else:
-                log.info("prunes succeed again", home=state.home.label)
+        self._failures.note(state, why)
 
     def _with_failure(self, path: str, report: PruneReport) -> PruneReport:
         """Add that runs fail; without it a plan that is never carried out would look healthy."""
@@ -373,20 +372,9 @@ class AutomaticPruner:
         if outcome.why:
             log.warn("part was not pruned", home=state.home.label, why=outcome.why)
 
-    def _log_obstacle(self, state: HomeState, why: str) -> None:
-        """Log one line when something blocks pruning, and one when it no longer does."""
-        if not self._changes.changed(state.home.path, why, assumed=_NOTHING):
-            return
-        if why:
-            log.warn("not pruned", home=state.home.label, why=why)
-        else:
-            log.info("pruning goes on", home=state.home.label)
-
     def _log_caps(self, state: HomeState, capped: Capped | None) -> None:
         """Log one line when the daily caps are reached, not at every check."""
-        changed = self._changes.changed(
-            (state.home.path, "caps"), capped is not None, assumed=False
-        )
+        changed = self._capped.changed(state.home.path, capped is not None, assumed=False)
         if changed and capped is not None:
             log.warn(
                 "prune capped",
@@ -405,29 +393,3 @@ def _why_failed(pruned: Outcome) -> str:
     """Return what stopped a run that took nothing, or why its first item could not be taken."""
     first = pruned.skipped[0].why if pruned.skipped else ""
     return pruned.why or first or "nothing could be taken"
-
-
-def disk_share(state: HomeState, homes: Collection[HomeState]) -> float:
-    """Return how much of what the watched homes have on its filesystem a home has: 0 to 1.
-
-    A home that was not walked yet has an unknown size; then the others count without it.
-    """
-    device = _device_of(state)
-    sizes = {
-        each.home.path: _size_of(each)
-        for each in (state, *homes)
-        if each is state or (device is not None and _device_of(each) == device)
-    }
-    total = sum(sizes.values())
-    return sizes[state.home.path] / total if total else 1.0
-
-
-def _device_of(state: HomeState) -> int | None:
-    found = state.probe.state.database if state.probe is not None else None
-    return found.device if found is not None else None
-
-
-def _size_of(state: HomeState) -> int:
-    if state.snapshot is None:
-        return 0
-    return sum(usage.allocated_bytes for usage in state.snapshot.disk.usage.values())

@@ -12,6 +12,7 @@ from typing import Final
 from exporter import logs
 from exporter.agent.act_request import reap_request
 from exporter.agent.home_state import HomeState
+from exporter.agent.obstacles import Obstacles
 from exporter.agent.session_list import public_id
 from exporter.config.mode import Mode
 from exporter.config.settings import Settings
@@ -22,7 +23,6 @@ from exporter.snapshot import Trouble
 from exporter.workers import client, protocol
 from exporter.workers.pool import Pool
 
-_NOTHING: Final = ""
 _LOGGED_MAX: Final = 5
 
 log = logs.get("reaper")
@@ -35,7 +35,7 @@ class AutomaticReaper:
         self._pool = pool
         self._monotonic = monotonic
         self._last_reap: dict[str, float] = {}
-        self._changes = logs.StateChange()
+        self._obstacles = Obstacles(log, "not reaped", "reaping goes on")
 
     def is_due(self, state: HomeState, settings: Settings) -> bool:
         """True if this scan must be followed by a reap."""
@@ -60,7 +60,7 @@ class AutomaticReaper:
             self._last_reap[home.path] = self._monotonic()
         elif state.plans.problem and self.is_due(state, settings):
             self._last_reap[home.path] = self._monotonic()
-            self._log_obstacle(state, state.plans.problem)
+            self._obstacles.note(state, state.plans.problem)
         # What our own journal says we did wrong is corrected in every mode, within one scan.
         if plan is None and not (state.needs_healing and home.may_write):
             return
@@ -69,11 +69,11 @@ class AutomaticReaper:
         try:
             self._log_outcome(state, client.call(self._pool, home, protocol.REAP, order))
         except RefusedError as error:
-            self._log_obstacle(state, str(error))
+            self._obstacles.note(state, str(error))
         except TimeoutError:
-            self._log_obstacle(state, "it took too long; the next pass finds out what was done")
+            self._obstacles.note(state, "it took too long; the next pass finds out what was done")
         except WorkerError as error:
-            self._log_obstacle(state, f"{error}; the next pass finds out what was done")
+            self._obstacles.note(state, f"{error}; the next pass finds out what was done")
 
     def _log_outcome(self, state: HomeState, outcome: Outcome) -> None:
         label = state.home.label
@@ -95,13 +95,4 @@ class AutomaticReaper:
                 skipped=len(outcome.skipped),
                 later=outcome.deferred,
             )
-        self._log_obstacle(state, outcome.why)
-
-    def _log_obstacle(self, state: HomeState, why: str) -> None:
-        """Log one line when something blocks reaping, and one when it no longer does."""
-        if not self._changes.changed(state.home.path, why, assumed=_NOTHING):
-            return
-        if why:
-            log.warn("not reaped", home=state.home.label, why=why)
-        else:
-            log.info("reaping goes on", home=state.home.label)
+        self._obstacles.note(state, outcome.why)

@@ -12,6 +12,7 @@
 - run_messages: tests/agent/test_command_runs.py
 - manual_reap, manual_run, run_result: tests/cli/commands/test_reap.py
 - one_shot: tests/cli/commands/test_commands.py
+- obstacles: tests/agent/test_auto_prune_failures.py
 - options: tests/cli/test_main.py
 - run_history: tests/stories/test_command_honesty.py
 - scan_request: tests/agent/test_scan_loop.py
