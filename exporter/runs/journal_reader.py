@@ -1,37 +1,29 @@
-"""Reading the run journal: runs, their actions, and how many there were of what."""
+"""Reading the run journal: its runs, and their actions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, Final
 
-import apsw
 import msgspec
 from msgspec import Struct, structs
 
-from exporter.runs.folder import JournalDamagedError, RunError
+from exporter.runs.folder import RunError
+from exporter.runs.journal_counts import JournalCounts, damage_as_error
 from exporter.runs.models import (
-    DELETE_SESSION,
-    END_SESSION,
-    ENDS,
     FINISH_ROW,
-    WHY_MAX,
     Action,
     ActionState,
     BreakerTrip,
     Evidence,
     Frees,
     KeptRows,
-    Reaps,
     RecordedAction,
     Reversal,
     Run,
     RunKind,
     RunOutcome,
 )
-from exporter.runs.totals import RunTotals
-from exporter.text import cut
 
 _LONGEST_RUN_SECONDS: Final = 86400.0
 
@@ -51,11 +43,8 @@ STOPPED_BY_VOLUME: Final = "%sessions would be ended in one pass, more than%"
 such a stop in its journal holds no more."""
 
 
-class JournalReader:
+class JournalReader(JournalCounts):
     """What an open journal says."""
-
-    def __init__(self, connection: apsw.Connection) -> None:
-        self._connection = connection
 
     def tripped(self) -> BreakerTrip | None:
         found = self._connection.execute(
@@ -114,49 +103,15 @@ class JournalReader:
         rows: list[Any] = self._connection.execute(
             _RUNS + condition + _NEWEST_RUNS_FIRST, values
         ).fetchall()
-        with _damage_as_error():
+        with damage_as_error():
             return [(_run(row), row[13]) for row in rows]
 
     def _trimmed_runs(self) -> dict[str, Sequence[Any]]:
         """What trimming took of each run."""
-        if not self._was_trimmed():
+        if not self.was_trimmed():
             return {}
         rows: list[Any] = self._connection.execute("SELECT * FROM trimmed_runs").fetchall()
         return {row[0]: row for row in rows}
-
-    def _was_trimmed(self) -> bool:
-        query = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'trimmed_runs')"
-        return bool(self._connection.execute(query).get)
-
-    def past(self) -> RunTotals:
-        """What was counted of actions that the journal does not list any more."""
-        found = None
-        if self._was_trimmed():
-            found = self._connection.execute("SELECT totals FROM trimmed").get
-        with _damage_as_error():
-            return RunTotals() if found is None else _PAST.decode(found)
-
-    def totals(self) -> RunTotals:
-        """What is counted over all runs."""
-        return self.past().plus(self.totals_listed())
-
-    def totals_listed(self) -> RunTotals:
-        """What is counted over all runs, as far as the journal lists their actions."""
-        by_policy = self._count_by_policy()
-        return RunTotals(
-            reaped=self._count_reaped(),
-            mistakes=self._count_mistakes(),
-            healed=self._count_healed(),
-            pruned={policy: count for policy, (count, _) in by_policy.items()},
-            freed_bytes={policy: size for policy, (_, size) in by_policy.items() if size},
-            reaps={int(each.at // 60): each.sessions for each in self._automatic_reaps()},
-            reopenings=self._reopenings(),
-        )
-
-    def automatic_reaps(self) -> list[Reaps]:
-        """Return how many sessions automatic reaps ended, by the minute; long ago by the hour."""
-        past = [Reaps(60.0 * minute, count) for minute, count in self.past().reaps.items()]
-        return [*past, *self._automatic_reaps()]
 
     def actions(self, run: str) -> list[RecordedAction]:
         """All actions of a run, in order."""
@@ -236,7 +191,7 @@ class JournalReader:
 
     def _actions(self, condition: str, *values: str) -> list[RecordedAction]:
         rows: list[Any] = self._connection.execute(_ACTIONS + condition, values).fetchall()
-        with _damage_as_error():
+        with damage_as_error():
             return [_action(row) for row in rows]
 
     def done_since(self, action: str, moment: float) -> int:
@@ -271,34 +226,9 @@ class JournalReader:
             "AND COALESCE(settled_at, started_at) >= ?",
             (kind.value, moment - _LONGEST_RUN_SECONDS, moment),
         ).fetchall()
-        with _damage_as_error():
+        with damage_as_error():
             for action, target, size, at, frees_now in rows:
                 yield TakenAction(action, target, max(0, int(size)), float(at), bool(frees_now))
-
-    def _automatic_reaps(self) -> list[Reaps]:
-        rows: list[Any] = self._connection.execute(
-            "SELECT MIN(settled_at), COUNT(*) FROM actions JOIN runs ON runs.id = actions.run "
-            "WHERE action = ? AND state IN ('done', 'undone') AND settled_at IS NOT NULL "
-            "AND kind = 'reap' AND NOT by_hand GROUP BY CAST(settled_at / 60 AS INTEGER)",
-            (END_SESSION,),
-        ).fetchall()
-        return [Reaps(float(at), sessions) for at, sessions in rows]
-
-    def _reopenings(self) -> dict[float, bool]:
-        """Return when ends were taken back, as mistakes or by a person; True for a wrong proof."""
-        rows: list[Any] = self._connection.execute(
-            "SELECT later.settled_at, MAX(runs.kind = 'heal' "
-            "AND COALESCE(json_extract(first.after, '$.proof'), 'proven') = 'proven') "
-            "FROM runs JOIN actions AS later ON later.run = runs.id "
-            "JOIN actions AS first "
-            "ON first.run = later.reverses_run AND first.number = later.reverses_number "
-            "WHERE runs.kind IN ('heal', 'undo') AND later.state IN ('done', 'undone') "
-            "AND later.settled_at IS NOT NULL "
-            "AND first.action IN (SELECT value FROM json_each(?)) AND (runs.kind = 'undo' "
-            "OR COALESCE(json_extract(later.before, '$.mistake'), 1)) GROUP BY 1",
-            (_ENDS,),
-        ).fetchall()
-        return {float(at): bool(wrong_proof) for at, wrong_proof in rows}
 
     def restored_since(self, moment: float) -> set[str]:
         """Return what a person took back by hand since then."""
@@ -317,70 +247,7 @@ class JournalReader:
         ).fetchall()
         return dict(rows)
 
-    def _count_reaped(self) -> dict[tuple[str, str], int]:
-        """Return how many sessions were ever ended, by source and proof.
 
-        Journals from before there was a presumption do not name a proof.
-        """
-        return self._counts(
-            "SELECT json_extract(before, '$.source'), "
-            "COALESCE(json_extract(after, '$.proof'), 'proven'), COUNT(*) FROM actions "
-            "WHERE action = ? AND state IN ('done', 'undone') GROUP BY 1, 2",
-            END_SESSION,
-        )
-
-    def _count_mistakes(self) -> dict[tuple[str, str], int]:
-        """Return how many ends were mistakes that healing corrected, by source and proof."""
-        return self._counts(
-            "SELECT json_extract(first.before, '$.source'), "
-            "COALESCE(json_extract(first.after, '$.proof'), 'proven'), COUNT(*) "
-            "FROM runs JOIN actions AS later ON later.run = runs.id "
-            "JOIN actions AS first "
-            "ON first.run = later.reverses_run AND first.number = later.reverses_number "
-            "WHERE runs.kind = 'heal' AND later.state IN ('done', 'undone') "
-            "AND first.action IN (SELECT value FROM json_each(?)) "
-            "AND COALESCE(json_extract(later.before, '$.mistake'), 1) GROUP BY 1, 2",
-            _ENDS,
-        )
-
-    def _count_healed(self) -> int:
-        """Return how many deletions healing took back, without those that only came along."""
-        return int(
-            self._connection.execute(
-                "SELECT COUNT(*) FROM runs JOIN actions AS later ON later.run = runs.id "
-                "JOIN actions AS first "
-                "ON first.run = later.reverses_run AND first.number = later.reverses_number "
-                "WHERE runs.kind = 'heal' AND later.state IN ('done', 'undone') "
-                "AND first.action = ? AND json_extract(later.before, '$.relative') IS NULL",
-                (DELETE_SESSION,),
-            ).get
-        )
-
-    def count_runs(self, kind: RunKind) -> dict[str, tuple[int, float]]:
-        """Return how many runs of this kind had each outcome, and when the last one ended."""
-        rows: list[Any] = self._connection.execute(
-            "SELECT outcome, COUNT(*), MAX(finished_at) FROM runs "
-            "WHERE kind = ? AND outcome IS NOT NULL GROUP BY outcome",
-            (kind.value,),
-        ).fetchall()
-        return {outcome: (count, last) for outcome, count, last in rows}
-
-    def _count_by_policy(self) -> dict[str, tuple[int, int]]:
-        """Return the actions, and the bytes freed at once, of all prunes by policy."""
-        rows: list[Any] = self._connection.execute(
-            "SELECT policy, COUNT(*), "
-            "SUM(bytes * (json_extract(after, '$.frees') = 'now')) "
-            "FROM actions JOIN runs ON runs.id = actions.run "
-            "WHERE kind = 'prune' AND state IN ('done', 'undone') GROUP BY policy"
-        ).fetchall()
-        return {policy: (count, int(size or 0)) for policy, count, size in rows}
-
-    def _counts(self, query: str, *values: str) -> dict[tuple[str, str], int]:
-        rows: list[Any] = self._connection.execute(query, values).fetchall()
-        return {(str(source or ""), str(proof)): count for source, proof, count in rows}
-
-
-_ENDS: Final = msgspec.json.encode(ENDS).decode()
 _KEPT_ROWS: Final = """
     SELECT run, number, target FROM actions
      WHERE state = 'done' AND action = ? AND json_extract(after, '$.row') = 'kept'
@@ -398,17 +265,6 @@ _ACTIONS: Final = """
     SELECT run, number, action, target, reason, policy, bytes, before, after, evidence,
            reverses_run, reverses_number, state, why, settled_at
       FROM actions WHERE """
-
-
-@contextmanager
-def _damage_as_error() -> Iterator[None]:
-    """The file belongs to the home's owner, who may have written anything into it."""
-    try:
-        yield
-    except (ValueError, TypeError, msgspec.DecodeError) as error:
-        raise JournalDamagedError(
-            cut(f"the run journal holds what no run writes: {error}", WHY_MAX)
-        ) from error
 
 
 def _run(row: Sequence[Any]) -> Run:
@@ -477,6 +333,5 @@ def _evidence(stored: str) -> tuple[Evidence, ...]:
 
 
 _EVIDENCE: Final = msgspec.json.Decoder(tuple[Evidence, ...])
-_PAST: Final = msgspec.msgpack.Decoder(RunTotals)
 _FREES: Final[dict[Any, Frees]] = {each.value: each for each in Frees}
 _OBJECT: Final = msgspec.json.Decoder(dict[str, Any])

@@ -1,7 +1,7 @@
 """Tests of `exporter/runs/`; a module without a test of its name has these:
 
 - folder, journal_file: tests/runs/test_journal.py
-- journal_reader: tests/runs/test_journal.py, tests/runs/test_summary.py
+- journal_counts, journal_reader: tests/runs/test_journal.py, tests/runs/test_summary.py
 - models: tests/runs/test_journal.py, tests/reaper/test_execute.py
 - no_space: tests/stories/test_first_full_disk.py
 - recovery: tests/pruner/apply/test_recovery.py, tests/stories/test_damaged_trash.py
