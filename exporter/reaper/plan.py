@@ -72,10 +72,7 @@ class ReapLimits(Struct, frozen=True):
 
     @classmethod
     def of(cls, settings: Reaper) -> ReapLimits:
-        return cls(
-            sources=settings.sources,
-            max_per_minute=settings.max_per_minute,
-        )
+        return cls(settings.sources, settings.max_per_minute)
 
 
 class ReapPlanRequest(Struct, frozen=True):

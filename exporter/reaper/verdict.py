@@ -57,11 +57,6 @@ _HOLDS: Final = {
     Hold.GOAL: "it has an open goal",
     Hold.RESTORED: "an undo gave it back",
 }
-_REASON_OF_LINE: Final = {
-    HostClass.SERVER: UnknownReason.SERVER,
-    HostClass.CHAT: UnknownReason.CHAT,
-    HostClass.UNKNOWN_PROGRAM: UnknownReason.UNKNOWN_PROGRAM,
-}
 _MAY: Final = {
     HostClass.CLEARED: "cannot be running it",
     HostClass.SERVER: "may be in a turn on it",
@@ -108,7 +103,10 @@ HELD: Final = Conclusion(Verdict.HELD)
 EXEMPT: Final = Conclusion(Verdict.EXEMPT)
 PROVEN: Final = Conclusion(Verdict.DEAD, Proof.PROVEN)
 PRESUMED: Final = Conclusion(Verdict.DEAD, Proof.PRESUMED)
-_UNKNOWN: Final = {reason: Conclusion(Verdict.UNKNOWN, reason=reason) for reason in UnknownReason}
+_UNKNOWN: Final[dict[str, Conclusion]] = {
+    reason.value: Conclusion(Verdict.UNKNOWN, reason=reason) for reason in UnknownReason
+}
+"""By the reason; a line of the table of processes has the name of its reason."""
 
 
 def decide(subject: WatchedSession, context: Context) -> Conclusion:
@@ -191,7 +189,7 @@ def _may_be_run(subject: WatchedSession, context: Context) -> Conclusion | None:
         return _UNKNOWN[UnknownReason.STOPPED]
     needed = required_idle_seconds(line, context.rules)
     if needed is None or idle_seconds(subject, context) < needed:
-        return _UNKNOWN[_REASON_OF_LINE[line]]
+        return _UNKNOWN[line]
     return None
 
 
@@ -221,17 +219,12 @@ def is_overdue(subject: WatchedSession, context: Context) -> bool:
 
 def waited_for(reason: UnknownReason, context: Context) -> list[Holder]:
     """Return the processes that sessions of this reason wait for, the oldest first."""
-    plugins = context.facts.plugins
-    found = [
-        each
-        for each in context.facts.holders
-        if class_of(each, plugins=plugins) is not HostClass.CLEARED
-        and (
-            each.stopped
-            if reason is UnknownReason.STOPPED
-            else _REASON_OF_LINE[class_of(each, plugins=plugins)] is reason
-        )
-    ]
+    found: list[Holder] = []
+    for each in context.facts.holders:
+        line = class_of(each, plugins=context.facts.plugins)
+        is_meant = each.stopped if reason is UnknownReason.STOPPED else line.value == reason.value
+        if is_meant and line is not HostClass.CLEARED:
+            found.append(each)
     return sorted(found, key=lambda each: each.start_ticks)
 
 
@@ -309,20 +302,21 @@ def _says_live(kind: str, detail: str) -> Evidence:
     return Evidence(kind, SpeaksFor.LIVE, detail)
 
 
+def _says_blind(kind: str, detail: str) -> Evidence:
+    return Evidence(kind, SpeaksFor.BLIND, detail)
+
+
 def _exempt(subject: WatchedSession, context: Context) -> Iterator[Evidence]:
     if not may_be_reaped(subject.session, context.rules.sources):
         yield Evidence("source", SpeaksFor.EXEMPT, _source_reason(subject, context))
 
 
 def _processes(subject: WatchedSession, context: Context) -> Iterator[Evidence]:
-    """Yield the processes that may run the session, then leases of doubtful processes."""
+    """Yield the processes that may run the session."""
     lines = ((each, _line(each, subject, context)) for each in context.facts.holders)
     waits = ((each, line) for each, line in lines if line is not HostClass.CLEARED)
     for holder, line in islice(waits, _PROCESSES_SHOWN):
-        yield Evidence(line.value, SpeaksFor.BLIND, _process_detail(holder, line, subject, context))
-    for lease in _doubtful_leases(subject.session, context.facts):
-        said = f"process {lease.pid} leases it, and it is not known whether it is alive"
-        yield Evidence("lease", SpeaksFor.BLIND, said)
+        yield _says_blind(line.value, _process_detail(holder, line, subject, context))
 
 
 def _line(holder: Holder, subject: WatchedSession, context: Context) -> HostClass:
@@ -356,10 +350,16 @@ def _doubtful_leases(session: OpenSession, facts: ProcessFacts) -> list[LeaseFac
 
 
 def _blind_spots(subject: WatchedSession, context: Context) -> Iterator[Evidence]:
-    for why in context.facts.blind:
-        yield Evidence("blindness", SpeaksFor.BLIND, f"cannot be seen: {blind_in_words([why])}")
+    facts = context.facts
+    for why in facts.blind:
+        yield _says_blind("blindness", f"cannot be seen: {blind_in_words([why])}")
     if not subject.session.clocks_sane:
-        yield Evidence("clock", SpeaksFor.BLIND, "its own clocks make no sense, which protects it")
+        yield _says_blind("clock", "its own clocks make no sense, which protects it")
+    if facts.lock_probe is LockAnswer.HELD_UNSEEN:
+        yield _says_blind("lock", "a process that cannot be seen holds a lock on the database")
+    for lease in _doubtful_leases(subject.session, facts):
+        said = f"it is not known whether process {lease.pid}, which leases it, is alive"
+        yield _says_blind("lease", said)
 
 
 def _kernel(subject: WatchedSession, context: Context) -> Iterator[Evidence]:
@@ -367,8 +367,6 @@ def _kernel(subject: WatchedSession, context: Context) -> Iterator[Evidence]:
     facts = context.facts
     if facts.lock_probe is LockAnswer.FREE:
         yield Evidence("lock", SpeaksFor.DEAD, "the kernel knows of no lock on the database")
-    elif facts.lock_probe is LockAnswer.HELD_UNSEEN:
-        yield Evidence("lock", SpeaksFor.BLIND, "a process that cannot be seen holds a lock")
     if _is_unseen(subject, context) is not None:
         return
     if not facts.holders:
@@ -384,17 +382,18 @@ def _kernel(subject: WatchedSession, context: Context) -> Iterator[Evidence]:
 # The reasons of the rules
 
 
+def _first(evidence: Iterator[Evidence], otherwise: str) -> str:
+    return next((each.detail for each in evidence), otherwise)
+
+
 def _sign_reason(subject: WatchedSession, context: Context) -> str:
-    first = next(_signs_of_life(subject, context), None)
-    if first is not None:
-        return first.detail
     idle = format_age(context.now - _active_at(subject))
-    return f"idle for {idle}, no process names it, no heartbeat"
+    otherwise = f"idle for {idle}, no process names it, no heartbeat"
+    return _first(_signs_of_life(subject, context), otherwise)
 
 
 def _held_reason(subject: WatchedSession, _: Context) -> str:
-    first = next(_holds(subject), None)
-    return first.detail if first is not None else "nothing points at it"
+    return _first(_holds(subject), "nothing points at it")
 
 
 def _source_reason(subject: WatchedSession, context: Context) -> str:
@@ -406,15 +405,7 @@ def _source_reason(subject: WatchedSession, context: Context) -> str:
 
 
 def _visibility_reason(subject: WatchedSession, context: Context) -> str:
-    first = next(_blind_spots(subject, context), None)
-    if first is not None:
-        return first.detail
-    if context.facts.lock_probe is LockAnswer.HELD_UNSEEN:
-        return "a process that cannot be seen holds a lock on the database"
-    doubtful = _doubtful_leases(subject.session, context.facts)
-    if doubtful:
-        return f"it is not known whether process {doubtful[0].pid}, which leases it, is alive"
-    return "every process of this host can be seen"
+    return _first(_blind_spots(subject, context), "every process of this host can be seen")
 
 
 def _table_reason(subject: WatchedSession, context: Context) -> str:
@@ -423,10 +414,8 @@ def _table_reason(subject: WatchedSession, context: Context) -> str:
         if not context.facts.holders:
             return "no process has the database open"
         return "no process that has the database open can be running it"
-    found = next(
-        (each for each in context.facts.holders if _line(each, subject, context) is line), None
-    )
-    return "" if found is None else _process_detail(found, line, subject, context)
+    found = (each for each in context.facts.holders if _line(each, subject, context) is line)
+    return next((_process_detail(each, line, subject, context) for each in found), "")
 
 
 _RULES: Final = (
