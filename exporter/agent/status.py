@@ -84,7 +84,7 @@ def _home(home: HomeView, *, public: bool, by_agent: bool) -> dict[str, Any]:
         "verdicts": _verdicts(home, open_now),
         "disk": disk_bytes(home),
         "thresholds": _thresholds(home),
-        "breaker": home.runs.tripped.why if home.runs.tripped is not None else None,
+        "breaker": home.runs.tripped,
         "would_reap": dead if home.up else None,
         "slow_start": _slow_start(home, dead),
         "would_prune": {

@@ -34,7 +34,7 @@ def stop_if_journal_lost(target: Target, end_reason: str) -> str:
         if journal is not None:
             tripped = journal.tripped()
             if tripped is not None:  # after what the plan was made from had been read
-                return tripped.why
+                return tripped
             if journal.has_runs(RunKind.REAP) or journal.accepts_unrecorded_reaps(end_reason):
                 return ""
     ended = _count_ended(target, end_reason)
@@ -46,8 +46,7 @@ def stop_if_journal_lost(target: Target, end_reason: str) -> str:
                 f"{counted(ended, 'session')} ended as {end_reason} by no run that is known: "
                 "the run journal was lost, or another tool reaps here"
             )
-        tripped = runs.tripped()
-    return tripped.why if tripped is not None else ""
+        return runs.tripped() or ""
 
 
 def _count_ended(target: Target, end_reason: str) -> int:

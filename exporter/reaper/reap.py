@@ -93,5 +93,4 @@ def reap(order: ReapRequest, target: Target, seen: PossiblyResumed) -> Outcome:
 def _tripped(target: Target) -> str:
     """Return why automatic reaping has stopped, by this healing or before; empty if it has not."""
     with journal_of(target.home, target.owner) as runs:
-        found = runs.tripped() if runs is not None else None
-    return found.why if found is not None else ""
+        return (runs.tripped() if runs is not None else None) or ""

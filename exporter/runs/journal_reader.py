@@ -14,7 +14,6 @@ from exporter.runs.models import (
     FINISH_ROW,
     Action,
     ActionState,
-    BreakerTrip,
     Evidence,
     Frees,
     KeptRows,
@@ -46,11 +45,12 @@ such a stop in its journal holds no more."""
 class JournalReader(JournalCounts):
     """What an open journal says."""
 
-    def tripped(self) -> BreakerTrip | None:
-        found = self._connection.execute(
-            "SELECT tripped_at, why FROM breaker WHERE why NOT LIKE ?", (STOPPED_BY_VOLUME,)
-        ).fetchone()
-        return BreakerTrip(*found) if found else None
+    def tripped(self) -> str | None:
+        """Return why automatic reaping has stopped; None if it has not."""
+        query = "SELECT why FROM breaker WHERE why NOT LIKE ?"
+        found = self._connection.execute(query, (STOPPED_BY_VOLUME,)).get
+        with damage_as_error():
+            return msgspec.convert(found, str | None)
 
     def list_runs(self) -> list[Run]:
         """All runs, the newest first."""

@@ -437,10 +437,3 @@ class Reopening(Struct, frozen=True):
     at: float
     wrong_proof: bool
     """True if the session was proven dead, and yet a process was using it."""
-
-
-class BreakerTrip(Struct, frozen=True):
-    """Why automatic runs have stopped until a person makes one by hand."""
-
-    tripped_at: float
-    why: str

@@ -15,7 +15,6 @@ from exporter.runs.journal import FILE, journal_of
 from exporter.runs.models import (
     DELETE_SESSION,
     ENDS,
-    BreakerTrip,
     KeptRows,
     Reaps,
     Reopening,
@@ -82,7 +81,8 @@ class RunSummary(Struct, frozen=True):
     """Hermes may have continued a session that was reaped."""
     reborn: Count = 0
     """Pruned sessions that Hermes continued, and that got their messages back."""
-    tripped: BreakerTrip | None = None
+    tripped: str | None = None
+    """Why automatic reaping has stopped until a person reaps by hand."""
     pruned: Annotated[list[PruneRunCount], Meta(max_length=8)] = []
     deleted: Annotated[list[DeletedByPolicy], Meta(max_length=16)] = []
     last: Annotated[list[Run], Meta(max_length=_LAST_RUNS)] = []

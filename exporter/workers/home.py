@@ -337,7 +337,6 @@ class WorkerHome:
             raise HomeError(f"{self._home} was not read and judged at the last look")
 
     def _plan_reap(self, wanted: ReapPlanRequest, owner: int) -> ReapPlan:
-        tripped = self._runs.report.tripped
         now = self._clock()
         home = JudgedHome(
             home=self._home,
@@ -352,7 +351,7 @@ class WorkerHome:
             reaped_in_last_minute=0
             if wanted.by_hand
             else _reaped_since(self._home, owner, now - 60),
-            tripped=tripped.why if tripped is not None else "",
+            tripped=self._runs.report.tripped or "",
         )
         return plan_reap(home, now, sources=wanted.sources, by_hand=wanted.by_hand)
 

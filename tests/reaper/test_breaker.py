@@ -92,8 +92,7 @@ def reap(
 
 def tripped(home: Path) -> str:
     with journal_of(str(home), home.stat().st_uid) as runs:
-        trip = runs.tripped() if runs is not None else None
-    return trip.why if trip is not None else ""
+        return (runs.tripped() if runs is not None else None) or ""
 
 
 def test_a_reap_by_hand_does_not_close_the_breaker_that_it_has_just_tripped_itself(

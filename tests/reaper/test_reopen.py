@@ -120,7 +120,7 @@ def test_a_proof_that_was_wrong_stops_automatic_reaping_until_a_person_reaps(
         with journal_of(str(home), 0) as runs:
             trip = runs.tripped() if runs else None
         assert trip is not None
-        tripped = JudgedHome("home", judged, tripped=trip.why)
+        tripped = JudgedHome("home", judged, tripped=trip)
         assert plan_reap(tripped, time.time()).blocked is Blocked.TRIPPED
         plan, place = planned(home)
         assert execute(plan, place, end_reason=REASON, by_hand=True).done

@@ -232,6 +232,4 @@ def test_a_stop_by_volume_of_version_0_1_holds_no_more(tmp_path: Path) -> None:
     assert len(reap(home, clock).done) == 3
     with running(str(home), home.stat().st_uid, "test", clock) as runs:
         runs.trip("a proof was wrong")
-        tripped = runs.tripped()
-    assert tripped is not None
-    assert tripped.why == "a proof was wrong"
+        assert runs.tripped() == "a proof was wrong"

@@ -85,7 +85,7 @@ def test_a_write_within_the_same_tick_of_the_clock_is_seen(journal: Path, tmp_pa
         "UPDATE actions SET before = 'no json'",
         "UPDATE actions SET bytes = -1e300",
         "UPDATE breaker SET why = printf('%2000000s', '')",
-        "UPDATE breaker SET tripped_at = 'never'",
+        "UPDATE breaker SET why = x'00'",
     ],
 )
 def test_a_journal_that_nobody_could_have_written_is_none(journal: Path, lie: str) -> None:
