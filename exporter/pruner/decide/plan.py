@@ -22,20 +22,18 @@ from exporter.pruner.decide.items import Item, ItemGroup, path_of, when_freed
 from exporter.pruner.decide.lineage import Lineages
 from exporter.pruner.decide.policies import POLICIES
 from exporter.pruner.decide.protection import Protection
+from exporter.pruner.decide.room import bytes_of_rows, needed_bytes, with_room
 from exporter.pruner.decide.selection import select, unreachable
 from exporter.pruner.decide.thresholds import Pressure, for_manual_run
 from exporter.pruner.expected import as_keys
 from exporter.pruner.models import Act, PruneAction, PrunePlan, State
 from exporter.runs.models import Action, Filter, NotYet, Plan, ProtectedCount
 from exporter.text import format_age
-from exporter.writing.space import deletion_bytes, journal_bytes, rows_trash_bytes, why_no_room
 
 NO_SPACE: Final = "no_space"
 """As a value of `hermes_prune_blocked{reason}`: there is no room for copies in the trash."""
 
 _HASH_DIGITS: Final = 16
-_CHECKED_BUNDLES: Final = 1
-"""A bundle is unpacked once, to see that it is whole."""
 
 
 EVERYTHING: Final = Filter()
@@ -98,8 +96,8 @@ def plan_prune(
         if by_hand
         else (),
         capped=found.capped,
-        needed_bytes=_needed_bytes([*found.chosen, *left]),
-        rows_trash_bytes=_rows_trash_bytes(found.chosen),
+        needed_bytes=needed_bytes([*found.chosen, *left]),
+        rows_trash_bytes=bytes_of_rows(found.chosen),
         not_yet=tuple(_not_yet(findings)),
     )
 
@@ -139,7 +137,7 @@ def take_within(
     """Choose from what the policies may take; see `plan_prune`."""
     if by_hand and pressure is not None:
         pressure = for_manual_run(pressure)
-    chosen, left, no_room = _with_room(
+    chosen, left, no_room = with_room(
         choose(findings, inventory, settings, pressure, by_age=by_age), inventory
     )
     taken = CappedChoice(chosen, [], None)
@@ -266,62 +264,6 @@ def choose(
     if pressure is None:
         return [each for finding in findings.values() for each in finding.groups]
     return select(findings, inventory, settings, pressure, by_age=by_age)
-
-
-def _with_room(
-    groups: Sequence[ItemGroup], inventory: Inventory
-) -> tuple[list[ItemGroup], list[ItemGroup], str]:
-    """Return the groups for which there is room, the others, and why these are left.
-
-    Files and shadow repositories are renamed into the trash, which needs none. The rows of sessions
-    are copied there, and so are the snapshots of projects of the checkpoint store.
-    """
-    free = inventory.free_bytes
-    if free is None:
-        return list(groups), [], ""
-    fitting: list[ItemGroup] = []
-    left: list[ItemGroup] = []
-    count = payload = bundles = 0
-    for group in groups:
-        sessions, bundle = group.items[: group.sessions], _bundle_bytes(group)
-        more = payload + sum(item.bytes for item in sessions)
-        needed = bundles + (1 + _CHECKED_BUNDLES) * bundle
-        if count or sessions:
-            needed += deletion_bytes(count + len(sessions), more)
-        if (sessions or bundle) and needed > free:
-            left.append(group)
-            continue
-        fitting.append(group)
-        count, payload, bundles = count + len(sessions), more, bundles + bundle
-    return fitting, left, _why_left(left, _needed_bytes(groups), free)
-
-
-def _needed_bytes(groups: Sequence[ItemGroup]) -> int:
-    """Return how much room it takes to take all of these."""
-    items = sum(len(group.items) for group in groups)
-    sessions = [item for group in groups for item in group.items[: group.sessions]]
-    bundles = (1 + _CHECKED_BUNDLES) * sum(map(_bundle_bytes, groups))
-    rows = deletion_bytes(len(sessions), sum(item.bytes for item in sessions)) if sessions else 0
-    return journal_bytes(items) + bundles + rows
-
-
-def _why_left(left: Sequence[ItemGroup], needed: int, free: int) -> str:
-    """Return how much room it takes to leave none of these; '' if none is left."""
-    if not left:
-        return ""
-    any_sessions = any(group.sessions for group in left)
-    what = "sessions" if any_sessions else "projects of the checkpoint store"
-    return f"{what} are left for now: {why_no_room(needed, free, f'deleting these {what}')}"
-
-
-def _bundle_bytes(group: ItemGroup) -> int:
-    """Return how much the snapshots of its projects take in the trash."""
-    return sum(item.bytes for item in group.items if item.kind is Act.DELETE_PROJECT)
-
-
-def _rows_trash_bytes(groups: Iterable[ItemGroup]) -> int:
-    sessions = [item for group in groups for item in group.items[: group.sessions]]
-    return rows_trash_bytes(len(sessions), sum(item.bytes for item in sessions))
 
 
 # Actions
