@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final
+from itertools import islice
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 from msgspec import structs
@@ -15,7 +16,6 @@ from exporter.hermes.database import database_path, file_state
 from exporter.pruner.models import PruneMemory
 from exporter.pruner.requests import PrunePlanRequest, PrunePlanResult
 from exporter.reaper.models import (
-    JudgedSession,
     LeakCount,
     ProcessFacts,
     UnknownCount,
@@ -38,7 +38,6 @@ from exporter.snapshot import (
     OpenSession,
     Probe,
     SessionSummary,
-    SessionUsage,
     Snapshot,
     Trouble,
 )
@@ -62,6 +61,7 @@ from exporter.workers.used_again import UsedAgain
 if TYPE_CHECKING:  # only homes that need a plan load it
     from exporter.pruner.gather.inventory_reader import InventoryReader
 
+Item = TypeVar("Item")
 _ALWAYS_SEND_SESSIONS: Final = 500
 _SEND_SESSIONS_SECONDS: Final = 60.0
 _ALWAYS_JUDGE_SESSIONS: Final = 500
@@ -136,7 +136,7 @@ class WorkerHome:
         try:
             usage = self._scanner.update(request)
             marked = (self.used_again.mark_reborn(each, self._runs) for each in usage)
-            yield from _usage_pages(marked)
+            yield from map(UsagePage, _in_pages(marked))
         except (DatabaseError, OSError) as error:
             trouble, detail = trouble_of(self._home, error)
         self._reads += 1
@@ -399,26 +399,17 @@ class WorkerHome:
             return
         self._sessions_sent_at, self._sessions_sent = self._monotonic(), self._revision()
         self._sent_runs, self._sent_dead = self._runs, dead
-        page: list[JudgedSession] = []
         first = True
-        for session in sessions.values():
-            page.append(self._history.judged(session))
-            if len(page) == PAGE_ITEMS:
-                yield SessionsPage(page, first)
-                page, first = [], False
-        if page or first:
+        for page in _in_pages(map(self._history.judged, sessions.values())):
             yield SessionsPage(page, first)
+            first = False
+        if first:  # an empty first page says that no session is open any more
+            yield SessionsPage([], first)
 
 
-def _usage_pages(usage: Iterator[SessionUsage]) -> Iterator[UsagePage]:
-    page: list[SessionUsage] = []
-    for item in usage:
-        page.append(item)
-        if len(page) == PAGE_ITEMS:
-            yield UsagePage(page)
-            page = []
-    if page:
-        yield UsagePage(page)
+def _in_pages(items: Iterator[Item]) -> Iterator[list[Item]]:
+    while page := list(islice(items, PAGE_ITEMS)):
+        yield page
 
 
 def _shortened(memory: PruneMemory) -> PruneMemory:
