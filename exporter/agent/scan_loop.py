@@ -30,7 +30,7 @@ from exporter.collectors.view import HostView
 from exporter.config.settings import Settings
 from exporter.discovery.homes import Census, Home
 from exporter.errors import WorkerError, error_location
-from exporter.evidence.boot import Clock, read_boot_id, read_clock
+from exporter.evidence.boot import read_boot_id, read_clock
 from exporter.evidence.liveness import start_times
 from exporter.evidence.models import HomeEvidence, HomeFiles, Survey
 from exporter.evidence.models import PossibleHome as ProcessCandidate
@@ -325,8 +325,8 @@ class ScanLoop:
         if boot_id is None:
             return False
         now = read_clock()
-        began = self._store.boot_began_at(boot_id, now.wall - now.since_boot)
-        return now.jumped_since(Clock(began, 0.0, 1), _CLOCK_STEP_SECONDS)
+        began_at = self._store.boot_began_at(boot_id, now.boot_began_at)
+        return abs(now.boot_began_at - began_at) > _CLOCK_STEP_SECONDS
 
     def _survey_processes(self, homes: Sequence[HomeFiles]) -> Survey:
         most = self.settings.limits.descriptors_per_user

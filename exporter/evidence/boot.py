@@ -24,14 +24,14 @@ class Clock(Struct, frozen=True):
     since_boot: Seconds
     ticks_per_second: int
 
+    @property
+    def boot_began_at(self) -> Timestamp:
+        """When this boot began, by the present wall clock: it moves when that clock is set."""
+        return self.wall - self.since_boot
+
     def epoch(self, start_ticks: int) -> Timestamp:
         """Return when a process with these start ticks began, by the present wall clock."""
-        return self.wall - self.since_boot + start_ticks / self.ticks_per_second
-
-    def jumped_since(self, earlier: Clock, allowed: Seconds) -> bool:
-        """True if the wall clock was set between two readings of the same boot."""
-        boot_moment = self.wall - self.since_boot
-        return abs(boot_moment - (earlier.wall - earlier.since_boot)) > allowed
+        return self.boot_began_at + start_ticks / self.ticks_per_second
 
 
 def read_clock() -> Clock:

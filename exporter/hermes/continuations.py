@@ -68,6 +68,15 @@ class Head(NamedTuple):
     """Role and content of the first active messages, in order."""
 
 
+def children_begun_by(connection: apsw.Connection, session_id: str, moment: float) -> list[str]:
+    """Return the children that did not begin after this moment."""
+    rows: list[Any] = connection.execute(
+        "SELECT id FROM sessions WHERE parent_session_id = ? AND (started_at > ?) IS NOT 1",
+        (session_id, moment),
+    ).fetchall()
+    return [child for (child,) in rows]
+
+
 def children_of(connection: apsw.Connection, session_id: str) -> list[str]:
     """Return the ids of a session's direct children, oldest first."""
     found: list[tuple[Any, ...]] = connection.execute(

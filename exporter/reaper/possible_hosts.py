@@ -102,9 +102,6 @@ class PossibleHosts(Struct, frozen=True):
         return self.line
 
 
-NO_HOSTS: Final = PossibleHosts()
-
-
 def process_key(holder: Holder) -> ProcessKey:
     return holder.pid, holder.start_ticks
 

@@ -23,7 +23,7 @@ import apsw
 from msgspec import Struct, structs
 
 from exporter.hermes import database
-from exporter.hermes.continuations import Relation, children_of, relation_of
+from exporter.hermes.continuations import Relation, children_begun_by, children_of, relation_of
 from exporter.hermes.schema import Schema, probe_schema
 from exporter.reaper.change_ends import BY_ACTION, Change, change_ends, read_ends, written_end
 from exporter.reaper.execute import CHILDREN_MAX
@@ -170,11 +170,7 @@ def _unrecorded_end(
         (source,) = connection.execute(
             "SELECT CAST(source AS TEXT) FROM sessions WHERE id = ?", (session_id,)
         ).fetchone() or (None,)
-        older: list[Any] = connection.execute(
-            "SELECT id FROM sessions WHERE parent_session_id = ? AND (started_at > ?) IS NOT 1",
-            (session_id, end.ended_at),
-        ).fetchall()
-        children = [child for (child,) in older]
+        children = children_begun_by(connection, session_id, end.ended_at)
     return RecordedAction(
         Action(END_SESSION, session_id, "", {"rows": rows, "source": source}),
         after={

@@ -33,7 +33,6 @@ from exporter.reaper.models import (
     may_be_reaped,
 )
 from exporter.reaper.possible_hosts import (
-    NO_HOSTS,
     UNSEEN,
     FirstSeen,
     HostClass,
@@ -71,7 +70,7 @@ class Context(Struct, frozen=True):
     facts: ProcessFacts
     rules: ReaperRules
     now: float
-    hosts: PossibleHosts = NO_HOSTS
+    hosts: PossibleHosts = PossibleHosts()
     named: frozenset[str] = frozenset()
     """Sessions that a living process names, with all their descendants."""
     silent_since: dict[tuple[int, int], int] = {}

@@ -131,8 +131,8 @@ MUTATIONS: dict[str, tuple[Edit, ...]] = {
     "forget recovery": (
         Edit(
             "runs/recovery.py",
-            "    for run in journal.unfinished_runs():\n        opened",
-            "    for run in ():\n        opened",
+            "    for run in journal.unfinished_runs():\n        target",
+            "    for run in ():\n        target",
         ),
     ),
     "lose the trash before the commit": (
