@@ -18,7 +18,7 @@ _SLICE: Final = 500
 def close(target: Target, end_reason: str) -> None:
     """A hand-made reap closes the breaker, and accepts reaped rows that no journal lists."""
     with journal_of(target.home, target.owner, target.clock) as journal:
-        if journal is not None and journal.tripped() is not None:
+        if journal is not None and (journal.tripped() or journal.has_forgotten_trip()):
             journal.close_breaker()
             journal.accept_unrecorded_reaps(end_reason)
 
@@ -30,15 +30,18 @@ def stop_if_journal_lost(target: Target, end_reason: str) -> str:
     journal was lost if other traces of a run exist, or if sessions have our end reason and the
     journal has no reap. Another tool may have written those ends; so a person is asked, once.
     """
+    is_older = False
     with journal_of(target.home, target.owner, target.clock) as journal:
         if journal is not None:
             tripped = journal.tripped()
             if tripped is not None:  # after what the plan was made from had been read
                 return tripped
-            if journal.has_runs(RunKind.REAP) or journal.accepts_unrecorded_reaps(end_reason):
+            is_older = journal.has_forgotten_trip()
+            knows_reaps = journal.has_runs(RunKind.REAP)
+            if not is_older and (knows_reaps or journal.accepts_unrecorded_reaps(end_reason)):
                 return ""
-    ended = _count_ended(target, end_reason)
-    if not ended and not journal_was_lost(target.home, target.owner):
+    ended = 0 if is_older else _count_ended(target, end_reason)
+    if not (is_older or ended or journal_was_lost(target.home, target.owner)):
         return ""
     with running_on(target, "breaker") as runs:
         if ended:

@@ -11,7 +11,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any, Final
@@ -94,10 +94,12 @@ def running(
             try:
                 with opened(path or "") as connection:
                     is_new = prepare(connection, path or "")
-                    _mark_journal(folder)
+                    _mark(folder, _MARK)
                     runs = RunJournal(connection, clock, folder)
                     if is_new and had_journal:
                         runs.trip("the run journal was lost, and with it what it protected")
+                    elif runs.has_forgotten_trip():
+                        runs.trip("reaping had been stopped; an older run journal came back")
                     yield runs
             except JournalDamagedError as error:
                 salvage(folder, clock)
@@ -110,6 +112,9 @@ def running(
 _MARK: Final = "journal.made"
 """An empty file that stays when the journal is lost, and so tells a lost one from none yet."""
 
+_TRIPPED: Final = "breaker.open"
+"""An empty file while the breaker is open; a journal may be replaced by an older copy."""
+
 
 def _had_journal(folder: RunFolder) -> bool:
     """True if a journal was made here; before there was a mark, the reserve was the sign."""
@@ -120,9 +125,9 @@ def _had_journal(folder: RunFolder) -> bool:
     return True
 
 
-def _mark_journal(folder: RunFolder) -> None:
+def _mark(folder: RunFolder, name: str) -> None:
     try:
-        folder.file(_MARK, create=True)
+        folder.file(name, create=True)
     except OSError:
         pass  # no inode is free; the next run tries again
 
@@ -257,8 +262,15 @@ class RunJournal(JournalReader):
             "INSERT INTO breaker SELECT ?, ? WHERE NOT EXISTS (SELECT 1 FROM breaker)",
             (self._clock(), cut(why, WHY_MAX)),
         )
+        _mark(self.folder, _TRIPPED)
+
+    def has_forgotten_trip(self) -> bool:
+        """True if the breaker is open and this journal, an older copy, does not know it."""
+        return self.tripped() is None and self.folder.file(_TRIPPED) is not None
 
     def close_breaker(self) -> None:
+        with suppress(FileNotFoundError):
+            os.unlink(_TRIPPED, dir_fd=self.folder.descriptor)
         self._connection.execute("DELETE FROM breaker")
 
     def accept_unrecorded_reaps(self, end_reason: str) -> None:

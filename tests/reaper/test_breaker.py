@@ -144,6 +144,23 @@ def test_a_journal_with_nothing_in_it_is_a_lost_one(home: Path) -> None:
     assert "journal was lost" in report.why
 
 
+def test_an_older_journal_that_comes_back_does_not_close_the_breaker(home: Path) -> None:
+    """`hermes import` brings the journal of the time of the backup."""
+    journal = home / ".hermes-exporter" / "journal.db"
+    reap(home, names(home)[0], by_hand=True)
+    older = journal.read_bytes()
+    with running(str(home), home.stat().st_uid, "another") as runs:
+        runs.trip("1 session active after a reap")
+    journal.write_bytes(older)
+    for _ in range(2):
+        report = reap(home)
+        assert (report.blocked, report.done) == (Blocked.TRIPPED, ())
+    assert "an older run journal came back" in report.why
+    assert len(names(home)) == 2
+    reap(home, "none", by_hand=True)
+    assert len(reap(home).done) == 2
+
+
 def test_a_breaker_that_has_opened_since_the_home_was_read_stops_a_reap(home: Path) -> None:
     class Earlier(Verdicts):
         """As they were before anything opened it."""
