@@ -47,6 +47,7 @@ class RunResult:
         self.freed: dict[Frees, int] = dict.fromkeys(Frees, 0)
         """Bytes of the actions done, by the time when they become free. `Frees.NOW` is net: below 0
         if the homes are larger than before."""
+        self._saved = False
         self._outcomes: list[RunOutcome] = []
 
     def add(self, wanted: Iterable[str], outcome: Outcome) -> None:
@@ -73,6 +74,7 @@ class RunResult:
 
         `homes` are the paths of the homes that were scanned.
         """
+        self._saved = True
         self.skipped.extend(
             Skipped(item.target, _NO_LONGER if item.home in homes else _HOME_NOT_SCANNED)
             for item in saved.items
@@ -81,8 +83,8 @@ class RunResult:
 
     @property
     def _did_nothing(self) -> bool:
-        """True if a plan was executed and nothing of it could be done."""
-        return self.executed and not self.done and bool(self.skipped)
+        """True if a saved plan was executed and nothing of it could be done."""
+        return self.executed and self._saved and not self.done and bool(self.skipped)
 
     @property
     def outcome(self) -> RunOutcome | None:
