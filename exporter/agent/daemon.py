@@ -41,7 +41,9 @@ from exporter.web.routes import Routes
 from exporter.web.security import WebSecurity
 from exporter.web.server import serve as serve_http
 from exporter.web.web_config import WebConfigFile
+from exporter.workers.early_server import EarlyServer
 from exporter.workers.privilege import trim_heap
+from exporter.workers.starter import Starter
 
 _THREAD_SWITCH_SECONDS: Final = 0.00002
 """How long a scan may keep the interpreter lock while a scrape waits."""
@@ -53,8 +55,8 @@ _EXIT_SECONDS: Final = 15.0
 log = logs.get("agent")
 
 
-def serve(options: Options) -> int:
-    """Run until SIGTERM or SIGINT."""
+def serve(options: Options, server: EarlyServer | None = None) -> int:
+    """Run until SIGTERM or SIGINT; `server` is the fork server, if this thread has started it."""
     sys.setswitchinterval(_THREAD_SWITCH_SECONDS)
     gc.freeze()  # objects loaded so far stay: no garbage collection has to visit them
     _share_one_heap()
@@ -63,7 +65,7 @@ def serve(options: Options) -> int:
     with state_lock(options.state_dir) as lock:
         store = StateStore.open(options.state_dir)
         try:
-            return asyncio.run(_serve(options, settings, store, lock, file))
+            return asyncio.run(_serve(options, settings, store, lock, file, server))
         finally:
             store.close()
 
@@ -96,8 +98,9 @@ async def _serve(
     store: StateStore,
     lock: StateLock,
     config_file: str | None,
+    server: EarlyServer | None,
 ) -> int:
-    return await _Agent(options, settings, store, lock).run(config_file)
+    return await _Agent(options, settings, store, lock, server).run(config_file)
 
 
 def _has_ended(thread: threading.Thread) -> bool:
@@ -107,7 +110,12 @@ def _has_ended(thread: threading.Thread) -> bool:
 
 class _Agent:
     def __init__(
-        self, options: Options, settings: Settings, store: StateStore, lock: StateLock
+        self,
+        options: Options,
+        settings: Settings,
+        store: StateStore,
+        lock: StateLock,
+        server: EarlyServer | None,
     ) -> None:
         self._options = options
         self._store = store
@@ -119,7 +127,11 @@ class _Agent:
         )
         self._metrics = MetricsRenderer(options.disabled_collectors, self._collector_failed)
         self._loop = ScanLoop(
-            settings, store, named=options.homes, file_patterns=self._metrics.file_patterns
+            settings,
+            store,
+            named=options.homes,
+            starter=Starter(server),
+            file_patterns=self._metrics.file_patterns,
         )
         self._changes = logs.StateChange()
         self._packed: tuple[list[tuple[str, int]], Packed] | None = None

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Final
 
 from exporter.config.paths import usual_sockets
-from exporter.workers.early_server import EarlyServer, start_early
+from exporter.workers.early_server import LOAD_LITTLE, EarlyServer, start_early, start_loaded
 
 _SCANS: Final = frozenset(
     ("status", "sessions", "explain", "history", "reap", "prune", "undo", "purge")
@@ -31,12 +31,14 @@ _server: EarlyServer | None = None
 def begin(words: Sequence[str]) -> None:
     """Begin, if the command that these words call will scan by itself."""
     global _is_drawn, _server  # a process has one stderr, and one command
+    if words[:1] == ["serve"] and _NO_SCAN.isdisjoint(words):
+        _server = start_loaded()
     if not _will_scan(words):
         return
     if sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb":
         _is_drawn = True
         _write(CLEAR_LINE + b"scanning...")
-    _server = start_early()
+    _server = start_early(LOAD_LITTLE)
 
 
 def take_server() -> EarlyServer | None:

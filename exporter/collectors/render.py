@@ -6,15 +6,14 @@ from collections.abc import Callable
 from itertools import chain
 from typing import Final
 
-from prometheus_client import (
+from exporter import collectors
+from exporter.collectors.client_library import (
     CollectorRegistry,
     GCCollector,
     Metric,
     PlatformCollector,
     ProcessCollector,
 )
-
-from exporter import collectors
 from exporter.collectors.exposition import Rendered, join, render_family
 from exporter.collectors.registry import Samples, collect_guarded, gauge
 from exporter.collectors.view import HostView

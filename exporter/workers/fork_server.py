@@ -2,7 +2,8 @@
 
 It holds the program and nothing else: no home, key or connection. It opens no home and acts for no
 user. What it forks is a child of the agent (CLONE_PARENT), as if the agent had started it: it ends
-with the agent, the agent waits for it, and it outlives this process.
+with the agent, the agent waits for it, and it outlives this process. The first one is itself forked
+from the agent or command (`early_server`), the next ones are programs.
 """
 
 from __future__ import annotations
@@ -20,25 +21,23 @@ import apsw
 import msgspec
 
 from exporter.workers import path_probe, privilege, worker
-from exporter.workers.early_server import LOAD_LITTLE
-from exporter.workers.fork_messages import CLONE_NUMBERS, FORK, ForkReply, ForkRequest
+from exporter.workers.early_server import CLONE_NUMBERS, ENVIRONMENT, FORK_SERVER, LOAD_LITTLE
+from exporter.workers.fork_messages import FORK, ForkReply, ForkRequest
 from exporter.workers.frames import READY, FrameReader, pack
 
-_MODULE: Final = "exporter.workers.fork_server"
 _CLONE_PARENT: Final = 0x00008000
 _REQUEST_BYTES_MAX: Final = 4096
 _ARGUMENTS_FIELD: Final = 45
-"""Of /proc/PID/stat, counted behind the name: where the command line begins; then where it ends."""
+"""Of /proc/PID/stat, counted behind the name: where the command line begins, then where it ends,
+where the environment begins, and where that ends.
+"""
+_PR_SET_NAME: Final = 15
 
 
 def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> int:
-    """Run `python -m exporter.workers.fork_server PARENT [load-little]`; the agent, or a command,
-    starts it.
-    """
+    """Run `python -m exporter.workers.fork_server PARENT [load-little]`."""
     parent = int(arguments[0])
-    # As a program that `subprocess` starts: a command starts this one by other means.
-    os.chdir("/")
-    os.closerange(privilege.CHANNEL + 3, os.sysconf("SC_OPEN_MAX"))
+    _forget_caller(parent)
     with privilege.start_child(parent) as agent:
         if LOAD_LITTLE not in arguments:
             worker.load_everything()  # the workers of an agent share it
@@ -90,7 +89,7 @@ def _run(request: ForkRequest, parent: int, channel: int) -> NoReturn:
         # Nothing else stays open, above all not the channel on which processes are asked for.
         os.closerange(privilege.CHANNEL + 3, os.sysconf("SC_OPEN_MAX"))
         apsw.randomness(0)  # or SQLite's random numbers could be those of the other children
-        _show_as(f"exporter.workers.{request.program}")
+        _show_as(f"exporter.workers.{request.program}", parent)
         with privilege.start_child(parent) as stream:
             if request.program == "path_probe":
                 path_probe.serve(stream)
@@ -101,19 +100,35 @@ def _run(request: ForkRequest, parent: int, channel: int) -> NoReturn:
         os._exit(1)
 
 
-def _show_as(module: str) -> None:
-    """Let `ps` name this process by the module that it runs, as if it were started so."""
-    now = b"\0".join(map(os.fsencode, sys.orig_argv))
-    then = b"\0".join(os.fsencode(module if word == _MODULE else word) for word in sys.orig_argv)
+def _forget_caller(parent: int) -> None:
+    """Keep nothing of the process that this one was forked from; a program has nothing of it."""
+    os.chdir("/")
+    os.closerange(privilege.CHANNEL + 3, os.sysconf("SC_OPEN_MAX"))
+    os.environ.clear()  # it may name sockets of systemd, and hold keys
+    os.environ.update(ENVIRONMENT)
+    _show_as(FORK_SERVER, parent)
+
+
+def _show_as(module: str, parent: int) -> None:
+    """Let `ps` name this process by the module that it runs, as if it were started so.
+
+    This also overwrites the environment that the kernel shows; `main` has replaced the real one.
+    """
+    words = list(map(os.fsencode, (sys.executable, "-I", "-m", module, str(parent))))
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, os.path.basename(words[0]), 0, 0, 0)
     try:
-        with open("/proc/self/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-        start = int(fields[_ARGUMENTS_FIELD])
-        size = int(fields[_ARGUMENTS_FIELD + 1]) - start - 1
-    except (OSError, ValueError, IndexError):
+        with open("/proc/self/stat", "rb") as stat, open("/proc/self/cmdline", "rb") as cmdline:
+            fields, shown = stat.read().rpartition(b")")[2].split(), cmdline.read()
+        start, end, then, last = map(int, fields[_ARGUMENTS_FIELD:][:4])
+    except (OSError, ValueError):
         return
-    if size == len(now) >= len(then) and ctypes.string_at(start, size) == now:
-        ctypes.memmove(start, then.ljust(size, b"\0"), size)
+    if not 0 < start < end == then <= last or ctypes.string_at(start, len(shown)) != shown:
+        return  # this is not the layout of Linux
+    line = b"\0".join(words)
+    if len(line) >= end - start:  # then the kernel shows one string that goes on behind the end
+        line = b" ".join(words)
+    size = last - start
+    ctypes.memmove(start, line[: size - 1].ljust(size, b"\0"), size)
 
 
 if __name__ == "__main__":

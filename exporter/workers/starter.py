@@ -20,8 +20,8 @@ import msgspec
 
 from exporter import logs
 from exporter.errors import WorkerError
-from exporter.workers.early_server import FORK_SERVER, EarlyServer, own_program
-from exporter.workers.fork_messages import FORK, ForkReply, ForkRequest, can_fork
+from exporter.workers.early_server import FORK_SERVER, EarlyServer, can_fork, own_program
+from exporter.workers.fork_messages import FORK, ForkReply, ForkRequest
 from exporter.workers.frames import pack
 from exporter.workers.process import (
     END_WAIT_SECONDS,

@@ -16,7 +16,8 @@ import pytest
 from exporter.errors import WorkerError
 from exporter.snapshot import Trouble
 from exporter.workers import protocol, starter
-from exporter.workers.fork_messages import FORK, ForkReply, can_fork
+from exporter.workers.early_server import can_fork
+from exporter.workers.fork_messages import FORK, ForkReply
 from exporter.workers.frames import READY, pack
 from exporter.workers.path_prober import PathProber
 from exporter.workers.process import ChildProcess, Worker, start_worker

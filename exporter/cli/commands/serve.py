@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from exporter.agent.options import DEFAULT_LISTEN_ADDRESS, DEFAULT_PORT
-from exporter.cli import arguments
+from exporter.cli import arguments, head_start
 
 SUMMARY = "scan the homes of this host and serve their metrics"
 DESCRIPTION = """\
@@ -35,4 +35,4 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     from exporter.agent import daemon
 
-    return daemon.serve(arguments.options(args))
+    return daemon.serve(arguments.options(args), head_start.take_server())
