@@ -1,8 +1,9 @@
 """What a command that scans by itself begins before the rest of the program is loaded.
 
 A person at a terminal sees at once that it scans, and the process from which its workers are forked
-loads beside it, on another core. This is a guess from the words of the command line: if the command
-does not scan after all, the line is removed and the process ends unused.
+loads beside it, on another core. `serve` loads what its workers need and nothing else, and forks that
+process with it, so that all of them share this memory. It is a guess from the words of the command
+line: if the command does not scan after all, the line is removed and the process ends unused.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _server: EarlyServer | None = None
 
 
 def begin(words: Sequence[str]) -> None:
-    """Begin, if the command that these words call will scan by itself."""
+    """Begin, if the command that these words call will scan by itself, or is the agent."""
     global _is_drawn, _server  # a process has one stderr, and one command
     if words[:1] == ["serve"] and _NO_SCAN.isdisjoint(words):
         _server = start_loaded()

@@ -112,9 +112,9 @@ def _forget_caller(parent: int) -> None:
 def _show_as(module: str, parent: int) -> None:
     """Let `ps` name this process by the module that it runs, as if it were started so.
 
-    This also overwrites the environment that the kernel shows; `main` has replaced the real one.
+    The environment that the kernel shows becomes ours as well, as the real one has.
     """
-    words = list(map(os.fsencode, (sys.executable, "-I", "-m", module, str(parent))))
+    words = [os.fsencode(word) for word in (sys.executable, "-I", "-m", module, str(parent))]
     ctypes.CDLL(None).prctl(_PR_SET_NAME, os.path.basename(words[0]), 0, 0, 0)
     try:
         with open("/proc/self/stat", "rb") as stat, open("/proc/self/cmdline", "rb") as cmdline:
@@ -124,10 +124,11 @@ def _show_as(module: str, parent: int) -> None:
         return
     if not 0 < start < end == then <= last or ctypes.string_at(start, len(shown)) != shown:
         return  # this is not the layout of Linux
-    line = b"\0".join(words)
-    if len(line) >= end - start:  # then the kernel shows one string that goes on behind the end
-        line = b" ".join(words)
+    line = b"\0".join(words).ljust(end - start, b"\0")
+    if line[end - start - 1 :] != b"\0":  # it is too long: the kernel then shows one string
+        line = b" ".join(words) + b"\0"
     size = last - start
+    line += b"".join(os.fsencode(f"{name}={value}\0") for name, value in ENVIRONMENT.items())
     ctypes.memmove(start, line[: size - 1].ljust(size, b"\0"), size)
 
 

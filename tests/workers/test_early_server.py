@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -21,7 +22,8 @@ starter = Starter(early)
 worker = starter.worker(os.geteuid())
 worker.wait_ready()
 for pid, module in (early.pid, "fork_server"), (worker.pid, "worker"):
-    assert open(f"/proc/{pid}/environ").read().strip("\\0") == ""
+    environment = open(f"/proc/{pid}/environ").read()
+    assert "SECRET" not in environment and "PATH=/usr/local" in environment, environment
     shown = open(f"/proc/{pid}/cmdline").read().replace("\\0", " ").strip()
     assert shown == f"{sys.executable} -I -m exporter.workers.{module} {os.getpid()}", shown
     assert open(f"/proc/{pid}/comm").read().strip() == os.path.basename(sys.executable)[:15]
@@ -49,11 +51,14 @@ print("done")
 
 @pytest.mark.parametrize("start", ["start_early", "start_loaded"])
 @pytest.mark.parametrize("more", [[], ["word"] * 99], ids=["short", "long"])
-def test_it_inherits_nothing_and_forks_workers(start: str, more: list[str]) -> None:
+def test_it_inherits_nothing_and_forks_workers(
+    start: str, more: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "s.py").write_text(SCRIPT)
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, start, *more],
-        cwd=REPOSITORY,
-        env={**os.environ, "SECRET": "x"},
+        [sys.executable, "s.py", start, *more],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "SECRET": "x"},
         capture_output=True,
         text=True,
         timeout=120,
