@@ -1,9 +1,10 @@
 """What a command that scans by itself begins before the rest of the program is loaded.
 
 A person at a terminal sees at once that it scans, and the process from which its workers are forked
-loads beside it, on another core. `serve` loads what its workers need and nothing else, and forks that
-process with it, so that all of them share this memory. It is a guess from the words of the command
-line: if the command does not scan after all, the line is removed and the process ends unused.
+loads beside it, on another core. `serve` loads what its workers need and nothing else, and forks
+that process with it, so that all of them share this memory. It is a guess from the words of the
+command line: if the command does not scan after all, the line is removed, and the process ends
+unused.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 An ended session is kept as one integer: its contribution to the sums, and a fingerprint of its
 usage. The contribution is subtracted again when the session changes. Only open sessions are kept as
-objects. That is about 100 bytes per session: homes with 100,000 sessions exist.
+objects. That is about 50 bytes per session where there are many: homes with 100,000 exist.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from msgspec import structs
 from exporter.hermes.session_queries import SessionRecord, fingerprints, models_of
 from exporter.hermes.turns import NO_CONVERSATION, Conversation
 from exporter.scan.options import OPEN_SESSIONS_MAX
+from exporter.scan.packed_integers import PackedIntegers
 from exporter.snapshot import (
     IDLE_BUCKETS,
     MESSAGE_BUCKETS,
@@ -106,7 +107,7 @@ class SessionTable:
     def __init__(self, open_max: int = OPEN_SESSIONS_MAX) -> None:
         self.open_max = open_max
         """Open sessions to keep; more are only counted. A home with so many judges nothing."""
-        self._packed: dict[int, int] = {}
+        self._packed = PackedIntegers()
         self._unsettled: Counter[int] = Counter()
         """Contributions that are not in the sums yet, with their number of sessions."""
         self._sources = _WordNumbers()
@@ -141,22 +142,24 @@ class SessionTable:
 
     def __contains__(self, session_id: str) -> bool:
         """True if it existed when it was last read; a deletion may be noticed later."""
-        return hash(session_id) in self._packed
+        return self._packed.get(hash(session_id)) is not None
 
     def is_emptied(self, session_id: str) -> bool:
         """True if only its row is left, as a prune has left it."""
-        packed = self._packed.get(hash(session_id), 0)
+        packed = self._packed.get(hash(session_id)) or 0
         return packed & _CONTRIBUTION_MASK == _EMPTIED
 
     def has_ended_for(self, session_id: str, reason: str) -> bool:
         """True if it has ended for this reason; for a rare reason, perhaps for another rare one."""
-        packed = self._packed.get(hash(session_id), _IS_OPEN)
+        packed = self._packed.get(hash(session_id))
+        packed = _IS_OPEN if packed is None else packed
         is_ended = packed & _EMPTIED in (0, _IS_WRITTEN_AFTER_END)
         return is_ended and packed >> 10 & 0xFF == self._reasons.number(reason)
 
     def end_reason(self, session_id: str) -> str | None:
         """Return why a session has ended, `other` for a rare reason; None if it has not."""
-        packed = self._packed.get(hash(session_id), _IS_OPEN)
+        packed = self._packed.get(hash(session_id))
+        packed = _IS_OPEN if packed is None else packed
         is_ended = packed & _EMPTIED in (0, _IS_WRITTEN_AFTER_END)
         return self._reasons.words[packed >> 10 & 0xFF] if is_ended else None
 
@@ -175,20 +178,22 @@ class SessionTable:
         """
         changed: list[SessionRecord] = []
         added: list[int] = []
-        known, moved = self._packed, self._moved
+        newer: dict[int, int] = {}
+        known, moved, fresh = self._packed.get, self._moved, 0
         for record, packed in zip(records, self._pack(records), strict=True):
             row = record.row
             session_id = row.id
             key = hash(session_id)
-            before = known.get(key)
+            before = newer[key] if key in newer else known(key)
             if packed != before:
                 if moved is not None:
                     moved.add(session_id)
                     if row.parent_id is not None:
                         moved.add(row.parent_id)
                 added.append(packed & _CONTRIBUTION_MASK)
-                known[key] = packed
+                newer[key] = packed
                 if before is None:
+                    fresh += 1
                     if record.used_anything():
                         changed.append(record)
                 else:
@@ -203,6 +208,7 @@ class SessionTable:
                     self._put_open(open_session(record, conversation, now), now)
             elif session_id in self.open:
                 self._drop_open(session_id)
+        self._packed.set(newer, fresh)
         self._unsettled.update(added)
         return changed
 
@@ -223,7 +229,7 @@ class SessionTable:
 
     def drop(self, session_id: str) -> None:
         """Forget a session that is no longer in the database."""
-        packed = self._packed.pop(hash(session_id), None)
+        packed = self._packed.pop(hash(session_id))
         if packed is not None:
             self._unsettled[packed & _CONTRIBUTION_MASK] -= 1
         if session_id in self.open:
@@ -240,8 +246,9 @@ class SessionTable:
         if len(seen) == len(self._packed):
             return  # each was seen once
         keys = set(seen)
-        for key in self._packed.keys() - keys:
-            self._unsettled[self._packed.pop(key) & _CONTRIBUTION_MASK] -= 1
+        for key in [key for key in self._packed if key not in keys]:
+            packed = self._packed.pop(key) or 0
+            self._unsettled[packed & _CONTRIBUTION_MASK] -= 1
         gone = [session_id for session_id in self.open if hash(session_id) not in keys]
         for session_id in gone:
             self._drop_open(session_id)

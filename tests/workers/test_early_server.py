@@ -51,9 +51,7 @@ print("done")
 
 @pytest.mark.parametrize("start", ["start_early", "start_loaded"])
 @pytest.mark.parametrize("more", [[], ["word"] * 99], ids=["short", "long"])
-def test_it_inherits_nothing_and_forks_workers(
-    start: str, more: list[str], tmp_path: Path
-) -> None:
+def test_it_inherits_nothing_and_forks_workers(start: str, more: list[str], tmp_path: Path) -> None:
     (tmp_path / "s.py").write_text(SCRIPT)
     done = subprocess.run(
         [sys.executable, "s.py", start, *more],
