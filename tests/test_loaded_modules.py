@@ -22,19 +22,6 @@ def test_the_agent_loads_nothing_that_acts_on_a_home() -> None:
     )
 
 
-def test_the_agent_loads_no_other_server_and_no_parser_of_mail() -> None:
-    unwanted = "{'http.server', 'http.client', 'email', 'html', 'shutil', 'tempfile'}"
-    program = (
-        "import sys, exporter.agent.daemon, exporter.cli.command_line, exporter.collectors\n"
-        "exporter.collectors.collectors()\n"
-        f"print({unwanted} & set(sys.modules) or '')\n"
-        "from exporter.collectors.client_library import Metric\n"
-        "import prometheus_client\n"
-        "assert prometheus_client.Metric is Metric and prometheus_client.start_http_server"
-    )
-    assert run(program) == ""
-
-
 def test_a_worker_that_plans_loads_nothing_that_acts_on_a_home() -> None:
     unwanted = (
         "{'exporter.workers.acting', 'exporter.pruner.apply.execute', 'exporter.reaper.execute'}"

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TextIO
@@ -57,8 +58,6 @@ def as_called() -> str:
     called = os.path.abspath(sys.argv[0])
     if os.path.basename(called) != PROGRAM or not os.access(called, os.X_OK):
         return PROGRAM
-    import shutil
-
     found = shutil.which(PROGRAM)
     return PROGRAM if found and os.path.samefile(found, called) else shlex.quote(called)
 

@@ -13,8 +13,8 @@ from enum import StrEnum
 from typing import Final
 
 from msgspec import Struct
+from prometheus_client import Metric
 
-from exporter.collectors.client_library import Metric
 from exporter.collectors.exposition import GaugeHistogram
 from exporter.collectors.view import HostView
 from exporter.scan.matched_files import check_pattern

@@ -6,14 +6,15 @@ from collections.abc import Callable
 from itertools import chain
 from typing import Final
 
-from exporter import collectors
-from exporter.collectors.client_library import (
+from prometheus_client import (
     CollectorRegistry,
     GCCollector,
     Metric,
     PlatformCollector,
     ProcessCollector,
 )
+
+from exporter import collectors
 from exporter.collectors.exposition import Rendered, join, render_family
 from exporter.collectors.registry import Samples, collect_guarded, gauge
 from exporter.collectors.view import HostView

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
 import zlib
 from collections.abc import Iterable, Iterator
+from email.utils import formatdate
 from http import HTTPStatus
-from typing import Final
 
 from msgspec import Struct
 
@@ -28,16 +27,9 @@ _ALWAYS = (
 )
 
 
-_DAYS: Final = "MonTueWedThuFriSatSun"
-_MONTHS: Final = "JanFebMarAprMayJunJulAugSepOctNovDec"
-
-
 def http_date(now: int) -> str:
     """Return a time as HTTP writes it, such as `Sun, 06 Nov 1994 08:49:37 GMT`."""
-    at = time.gmtime(now)
-    # Neither strftime, which writes in the operator's language, nor `email`, which takes 0.4 MB.
-    day, month = _DAYS[3 * at.tm_wday :][:3], _MONTHS[3 * (at.tm_mon - 1) :][:3]
-    return f"{day}, {at.tm_mday:02} {month} {at.tm_year:04} {time.strftime('%H:%M:%S', at)} GMT"
+    return formatdate(now, usegmt=True)
 
 
 class Packed(Struct, frozen=True):

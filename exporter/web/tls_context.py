@@ -6,6 +6,7 @@ import dataclasses
 import os
 import ssl
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import cast
@@ -148,8 +149,6 @@ def _readable_as_file(data: bytes) -> Iterator[str]:
             memory.flush()
             yield f"/proc/self/fd/{memory.fileno()}"
     else:
-        import tempfile
-
         with tempfile.NamedTemporaryFile() as file:
             file.write(data)
             file.flush()

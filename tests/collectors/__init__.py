@@ -1,7 +1,6 @@
 """Tests of `exporter/collectors/`; a module without a test of its name has these:
 
 - agent, homes: tests/collectors/test_collectors.py, tests/stories/test_versions.py
-- client_library: tests/test_loaded_modules.py
 - database, disk, processes, sessions: tests/stories/test_versions.py
 - prune: tests/stories/test_prune.py, tests/collectors/test_series_budget.py
 - prune_reasons: tests/cli/render/test_render.py, tests/web/pages/test_host.py

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from functools import cache
+from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
 from exporter import __version__
@@ -44,8 +45,6 @@ def static_file(name: str) -> Response | None:
 
 @cache
 def _read(folder: str, name: str) -> bytes:
-    from importlib import resources
-
     return resources.files(__package__).joinpath(folder, name).read_bytes()
 
 
