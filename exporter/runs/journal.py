@@ -233,10 +233,16 @@ class RunJournal(JournalReader):
             self._connection.execute(_TAKE_BACK, (f"by run {run}", run, min(numbers), max(numbers)))
 
     def finish(self, run: str, outcome: RunOutcome, why: str = "") -> None:
-        """Close a run; nothing may be left intended."""
+        """Close a run; nothing may be left intended. What it took can be undone from now on.
+
+        A recovery may take what a run that was killed long ago had planned: counted from the start
+        of that run, its time in the trash would be over at once.
+        """
+        now = self._clock()
         self._connection.execute(
-            "UPDATE runs SET finished_at = ?, outcome = ?, why = ? WHERE id = ?",
-            (self._clock(), outcome.value, cut(why, WHY_MAX), run),
+            "UPDATE runs SET finished_at = ?, outcome = ?, why = ?, "
+            "undoable_until = undoable_until + max(0, ? - started_at) WHERE id = ?",
+            (now, outcome.value, cut(why, WHY_MAX), now, run),
         )
 
     def trim(self, target: Target) -> None:

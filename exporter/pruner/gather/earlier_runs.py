@@ -165,6 +165,7 @@ def _trash(home: str, request: InventoryRequest, journal: RunJournal) -> list[Tr
             if trash is None or run is None:
                 continue
             until = run.undoable_until
+            taken_at = run.finished_at or run.started_at
             found.append(
                 TrashedRun(
                     run=run.id,
@@ -172,10 +173,8 @@ def _trash(home: str, request: InventoryRequest, journal: RunJournal) -> list[Tr
                     waiting_bytes=_rows_bytes(folder, name)
                     if folder is not None and why_not_purged(target, journal, name)
                     else 0,
-                    taken_at=run.started_at,
-                    kept_until=run.started_at + request.trash_keep_seconds
-                    if until is None
-                    else until,
+                    taken_at=taken_at,
+                    kept_until=taken_at + request.trash_keep_seconds if until is None else until,
                 )
             )
     return found

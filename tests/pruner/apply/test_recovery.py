@@ -15,6 +15,7 @@ from exporter.pruner.apply.execute import execute, purge
 from exporter.pruner.apply.undo import undo
 from exporter.pruner.models import PrunePlan
 from exporter.runs.journal import journal_of
+from exporter.runs.journal_file import opened
 from exporter.runs.models import RunKind
 from tests.real.agent import agent
 from tests.real.command import run, run_json
@@ -158,6 +159,26 @@ def test_the_next_prune_by_hand_finishes_what_was_stopped(template: Path, tmp_pa
     assert unfinished(home) == []
     undone = run_json("undo", "--last", *where)
     assert (undone["restored"], undone["failed"]) == (2 * SESSIONS, [])
+    assert contents(home) == contents(template)
+
+
+def test_what_recovery_takes_months_later_stays_in_the_trash_as_long_as_anything(
+    template: Path, tmp_path: Path
+) -> None:
+    home = fresh(template, tmp_path, "home")
+    assert dies(home, "prune", 0)
+    with opened(str(home / ".hermes-exporter/journal.db")) as journal:
+        months = 90 * 86400.0
+        journal.execute(
+            "UPDATE runs SET started_at = started_at - ?, undoable_until = undoable_until - ?",
+            (months, months),
+        )
+    (stopped,) = unfinished(home)
+    where: list[str | Path] = ["--home", home, "--state-dir", tmp_path / "state"]
+    for _ in range(2):  # the first one settles it, and the second would empty its trash
+        run_json("prune", "--yes", *where)
+    assert transcripts(home) == []
+    assert run_json("undo", stopped, *where)["failed"] == []
     assert contents(home) == contents(template)
 
 
