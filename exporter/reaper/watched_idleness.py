@@ -77,6 +77,7 @@ class WatchedIdleness:
         """The wall clock at the last scan."""
         self._paused_seconds = 0.0
         self._stopped = False
+        self._kept_as_stopped = False
         self.changed = False
         """True if `dump` would return something new."""
 
@@ -172,9 +173,17 @@ class WatchedIdleness:
 
     # For the next worker
 
+    @property
+    def must_be_kept_now(self) -> bool:
+        """True if a process is stopped, and the next worker would not know it.
+
+        It would count all the time until its first scan as idle, if the process goes on before.
+        """
+        return self._stopped and not self._kept_as_stopped
+
     def dump(self) -> bytes:
         """Return everything worth keeping, in the format of `load`."""
-        self.changed = False
+        self.changed, self._kept_as_stopped = False, self._stopped
         boot = _boot(self._moment.boot_id)
         if boot is None:
             return b""
@@ -212,7 +221,8 @@ class WatchedIdleness:
         same_boot = boot == _boot(self._read_moment().boot_id)
         if same_boot:
             self._paused_seconds, self._loaded_at = paused, last_scan_at
-            self._stopped, self._scan = stopped, scan
+            self._stopped = self._kept_as_stopped = stopped
+            self._scan = scan
             for pid, ticks, written, since in _WRITER.iter_unpack(data[_HEADER.size : sessions_at]):
                 self._writers[pid, ticks] = (written, since)
         for key, mark, since, seen_at, absent in _ENTRY.iter_unpack(data[sessions_at:]):

@@ -212,7 +212,8 @@ class WorkerHome:
     def _watched(self) -> bytes | None:
         """Return what the agent must keep for the next worker; None if nothing is due."""
         watched, now = self._history.watched, self._monotonic()
-        if not watched.changed or now - self._watch_sent_at < _SEND_WATCH_SECONDS:
+        is_due = watched.must_be_kept_now or now - self._watch_sent_at >= _SEND_WATCH_SECONDS
+        if not watched.changed or not is_due:
             return None
         self._watch_sent_at = now
         return watched.dump()

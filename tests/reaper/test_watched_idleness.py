@@ -144,6 +144,22 @@ def test_what_was_kept_too_long_ago_is_as_safe_as_what_was_kept_just_now() -> No
     assert host.scan(after=1.0) == 0.0
 
 
+def test_a_process_that_is_stopped_is_kept_at_once() -> None:
+    """A worker that ends before the minute is over leaves no watch that counts the stop as idle."""
+    host = Host()
+    host.scan()
+    host.restart_agent()
+    assert not host.watch.must_be_kept_now
+    host.holders = (holder(ProcessKind.CLI, stopped=True),)
+    host.scan(after=5.0)
+    assert host.watch.must_be_kept_now
+    host.restart_agent()
+    host.scan(after=5.0)
+    assert not host.watch.must_be_kept_now
+    host.holders = ()
+    assert host.scan(after=70 * 3600.0) == 0.0
+
+
 def test_every_session_counts_as_grown_at_the_first_scan_of_a_boot() -> None:
     host = Host()
     host.scan()
