@@ -77,9 +77,11 @@ FAULTS = ("kill", "kill", "kill", "ENOSPC", "EIO", "EMFILE", "EROFS")
 def draw_episode(seed: int, steps: int) -> list[Step]:
     """The script of an episode.
 
-    At its end a conversation comes back, which takes weeks. Then the journals are lost.
+    At its end a conversation comes back, which takes weeks. Then the journals are lost, and what
+    was ended meanwhile is used again.
     """
-    end = [Step("come_back", seed, seed // 3, seed // 5), Step("lose_journals"), Step("undo_all")]
+    end = [Step("come_back", seed, seed // 3, seed // 5), Step("lose_journals")]
+    end += [*(Step("say", number) for number in range(4)), Step("undo_all")]
     return [*draw(seed, steps)[: -len(end)], *end]
 
 
@@ -467,13 +469,15 @@ class Machine:
         for _ in range(2):
             self._old_sessions(step)  # newer ones: the newest are always kept
         self._check()
-        for hours, scans in ((0, 1), (74, 4), (10 * 24, 3), (80 if step.c % 2 else 0, 3)):
+        last = 80 if step.c % 2 else 0
+        for asleep, hours, scans in ((0, 0, 1), (74, 0, 2), (0, 74, 4), (0, 240, 3), (0, last, 3)):
+            self.clock.suspend(asleep * HOUR)
             self.clock.advance(hours * HOUR)
             for _ in range(scans):
                 self.clock.advance(61)
                 self._scan_with(self.stage.agents[0])
-            if hours == 10 * 24:
-                self._prune(step)
+            if hours == 240:
+                self._prune(Step("prune", 1))  # by age: there need not be pressure
         self._say_in(made)
         self._check()
         self.clock.advance(15)
