@@ -78,9 +78,11 @@ def draw_episode(seed: int, steps: int) -> list[Step]:
     """The script of an episode.
 
     At its end a conversation comes back, which takes weeks. Then the journals are lost, and what
-    was ended meanwhile is used again.
+    was ended meanwhile is used again. Every second episode boots first: a clock that was set stops
+    pruning until then, and no process is left to use again what it was on.
     """
-    end = [Step("come_back", seed, seed // 3, seed // 5), Step("lose_journals")]
+    end = [] if seed % 2 else [Step("reboot")]
+    end += [Step("come_back", seed, seed // 3, seed + 1), Step("lose_journals")]
     end += [*(Step("say", number) for number in range(4)), Step("undo_all")]
     return [*draw(seed, steps)[: -len(end)], *end]
 
