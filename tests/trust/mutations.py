@@ -158,6 +158,11 @@ MUTATIONS: dict[str, tuple[Edit, ...]] = {
             "    holds = guards.holds.get(session.id, ())\n",
             "    holds = ()\n",
         ),
+        Edit(
+            "pruner/apply/recheck.py",
+            "if not why and session_id in routing.holds:",
+            "if not True:",
+        ),
     ),
     "prune what an undo gave back": (
         Edit(
