@@ -58,7 +58,7 @@ class Observer:
     def __init__(self, scratch: Path) -> None:
         self._scratch = scratch
         scratch.mkdir(exist_ok=True)
-        self._rows: dict[str, tuple[object, dict[str, Row]]] = {}
+        self._rows: dict[str, tuple[object, dict[str, Row], bytes]] = {}
         self._journals: dict[str, tuple[object, tuple[dict[tuple[str, int], ActionRow], bool]]] = {}
         self._tokens: dict[tuple[str, int, int, int], frozenset[str]] = {}
 
@@ -76,7 +76,13 @@ class Observer:
         known = self._rows.get(str(home))
         if known is None or known[0] != database:
             self._copy(database, "-wal")
-            known = self._rows[str(home)] = (database, self._read_rows())
+            rows = self._read_rows()
+            # Closing the copy has written its WAL back.
+            known = self._rows[str(home)] = (
+                database,
+                rows,
+                _bytes(self._scratch / "copy.db") or b"",
+            )
         actions, tripped = self._journal(home)
         trash = home / _OURS / "backups" / "trash"
         return Observation(
@@ -89,6 +95,7 @@ class Observer:
             actions=actions,
             tripped=tripped,
             database=database,
+            written_back=known[2],
         )
 
     def _copy(self, content: Content, side: str) -> None:
