@@ -393,7 +393,7 @@ class Model:
         if home.held.get(session.id):
             raise BrokenPromiseError(f"{what}, and it is held: {home.held[session.id]}")
         # Without its journal it is not known what an undo gave back.
-        if session.restored_true is not None and not home.by_hand and not home.journal_damaged:
+        if session.restored_true is not None and not home.journal_damaged:
             since = self.clock.true - session.restored_true
             if since + self.clock_wrong_by + self.rules.slack < 30 * DAY:
                 raise BrokenPromiseError(f"{what} {since:.0f} s after an undo gave it back")
@@ -503,7 +503,7 @@ class Model:
             if since + self.clock_wrong_by + self.rules.slack < self.rules.keep:
                 raise BrokenPromiseError(f"{what} {since:.0f} s after it was reaped")
         # Without its journal it is not known what an undo gave back.
-        if session.restored_true is not None and not home.by_hand and not home.journal_damaged:
+        if session.restored_true is not None and not home.journal_damaged:
             since = self.clock.true - session.restored_true
             if since + self.clock_wrong_by + self.rules.slack < 30 * DAY:
                 raise BrokenPromiseError(f"{what} {since:.0f} s after an undo gave it back")
