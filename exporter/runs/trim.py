@@ -4,8 +4,9 @@ An action takes about 500 bytes in the journal. Of a run that began 90 days ago 
 nothing can need it any more:
 
 - nothing of the run is in the trash, so there is nothing to undo;
-- no session has the name of its target. A session that we ended can go on years later, and healing
-  must know then that the end is ours;
+- no session has the name of its target, and none of that name is in the trash of another run, from
+  where it may come back. A session that we ended can go on years later, and healing must know then
+  that the end is ours;
 - the run is no undo: what a person took back stays listed, because `prune.keep.undone` protects it.
 
 What is counted over all runs does not change: counters, what `history` shows of a run, and the
@@ -58,9 +59,10 @@ class _Trimmer(JournalReader):
     def _old_actions(self) -> list[tuple[str, int, str]]:
         rows: list[Any] = self._connection.execute(
             "SELECT run, number, target FROM actions JOIN runs ON runs.id = actions.run "
-            "WHERE started_at < ? AND finished_at IS NOT NULL AND kind != ? AND action != ? "
-            "AND state != 'intended' AND run NOT IN (SELECT value FROM json_each(?)) "
-            "ORDER BY run, number",
+            "WHERE started_at < ?1 AND finished_at IS NOT NULL AND kind != ?2 AND action != ?3 "
+            "AND state != 'intended' AND run NOT IN (SELECT value FROM json_each(?4)) "
+            "AND target NOT IN (SELECT target FROM actions WHERE state != 'skipped' "
+            "AND run IN (SELECT value FROM json_each(?4))) ORDER BY run, number",
             (
                 self._now - KEPT_SECONDS,
                 RunKind.UNDO.value,

@@ -190,7 +190,7 @@ def test_it_is_done_in_parts_and_then_once_a_day(
 
 
 def test_what_may_still_be_needed_stays(home: Path) -> None:
-    with_session = noted(home, BEGAN, RunKind.REAP, ends(THERE, "gone"))
+    with_session = noted(home, BEGAN, RunKind.REAP, ends(THERE, "gone", "in the trash"))
     with_trash = noted(home, BEGAN, RunKind.PRUNE, deletions("in the trash"))
     (home / ".hermes-exporter" / "backups" / "trash" / with_trash).mkdir(parents=True, mode=0o700)
     purge = noted(
@@ -207,13 +207,13 @@ def test_what_may_still_be_needed_stays(home: Path) -> None:
             for each in journal.list_runs()
         }
     assert found == {
-        with_session: [THERE],
+        with_session: [THERE, "in the trash"],
         with_trash: ["in the trash"],
         undo: ["given back"],
         purge: ["run"],
         killed: ["not settled"],
     }
-    assert seen(home).ended == {THERE}
+    assert seen(home).ended == {THERE, "in the trash"}
 
 
 def test_nothing_goes_while_the_sessions_cannot_be_read(home: Path) -> None:
