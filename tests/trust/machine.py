@@ -216,6 +216,7 @@ class Machine:
                         [session.id],
                     ),
                 )
+            session.taken_up_empty = not row.tokens
 
     def _new_session(
         self, process: Process, source: str, parent: str | None = None, **how: Any
@@ -251,7 +252,9 @@ class Machine:
         process.written += 1000
         self.model.active(home, session)
         came_later = session.reaped_true is not None and process.since >= session.reaped_true
-        session.used_unseen = process.kind == "visitor" or came_later
+        # One that takes up an emptied session shows as activity after our end, like these.
+        taken_up = session.taken_up_empty and session.reaped_true is not None
+        session.used_unseen = process.kind == "visitor" or came_later or taken_up
         if home.version == "0.13.0":
             token = self._token()
             old = [t for t, path in home.file_tokens.items() if session.id in path]

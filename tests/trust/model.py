@@ -71,6 +71,8 @@ class Session:
     """Of its messages, in their order."""
     used_true: float = 0.0
     """When it was last active itself; the rest counts its children too."""
+    taken_up_empty: bool = False
+    """A process took it up when it had no messages: then Hermes leaves the end as it is."""
     used_unseen: bool = False
     """Whether a process used it last that opens the database for each turn, or after its reap."""
     was_left: bool = False
