@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -15,8 +17,10 @@ from typing import Any
 import apsw
 import pytest
 
-from tests.real.command import run, run_json
+from tests.real.command import PROGRAM, run, run_json
+from tests.support.evidence import holding
 from tests.support.old_sessions import old_sessions
+from tests.support.reaping import open_sessions
 from tests.support.small_homes import small_home
 
 OWNER = 48_212
@@ -52,6 +56,22 @@ def test_what_cannot_be_known_is_not_called_nothing(closed_home: Path) -> None:
     assert "cannot be read" in undone.stderr
     assert "nothing to give back" not in undone.stderr
     assert run_json_of("status", closed_home, 3)["homes"][0]["verdicts"]["unknown"] == 3
+
+
+@pytest.mark.parametrize("code", [errno.ENOSYS, errno.ENOMEM], ids=["ENOSYS", "ENOMEM"])
+def test_where_processes_cannot_be_examined_none_is_taken_for_ended(
+    tmp_path: Path, code: int
+) -> None:
+    """A living process has the database open, and the kernel does not tell which file that is."""
+    home = small_home(tmp_path / "home", 5)
+    denied = (sys.executable, "-m", "tests.real.denied_call", str(code), *PROGRAM)
+    with holding(home):
+        checked = run("check", *options(home), program=denied)
+        reaped = run("reap", "--yes", *options(home), program=denied)
+    assert (checked.returncode, reaped.returncode) == (1, 3)
+    assert "cannot see every process" in checked.stdout
+    assert "5 open sessions could not be judged" in reaped.stdout
+    assert len(open_sessions(home)) == 5
 
 
 @pytest.mark.parametrize("part", [".hermes-exporter", ".hermes-exporter/backups/trash"])
