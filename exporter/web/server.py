@@ -66,12 +66,16 @@ class Server:
     async def drain(self, grace_seconds: float = 5.0) -> None:
         """Accept no more and finish the responses under way; reset what is not done in time."""
         self.draining = True
+        for listener, _ in self._listeners:
+            self.loop.remove_reader(listener.socket)
+        # asyncio makes a connection of what it accepted in the next turn of the loop. Once its
+        # server is closed it cannot, and leaves the socket open. Requests that are in their sockets
+        # already are read then, too.
+        for _ in range(3):
+            await asyncio.sleep(0)
         for listener, accepting in self._listeners:
             accepting.close()
             listener.remove()
-        # Requests that are in their sockets already are read in the next turns of the loop.
-        for _ in range(3):
-            await asyncio.sleep(0)
         for connection in [each for each in self._serving if each.idle]:
             connection.make_room()
         try:

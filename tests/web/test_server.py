@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import re
 import socket
 import struct
@@ -498,6 +499,17 @@ def test_a_flood_of_connections_does_not_use_up_the_descriptors() -> None:
 
 
 # Starting and stopping.
+
+
+def test_a_server_that_stops_leaves_no_connection_open_that_it_was_accepting() -> None:
+    """A socket that is left open warns when it is collected, and a warning is an error here."""
+    for _ in range(5):
+        with ExitStack() as stack, running(Pages()) as server:
+            for _ in range(300):
+                client = stack.enter_context(socket.socket())
+                client.setblocking(False)
+                client.connect_ex(server.address)
+        gc.collect()
 
 
 def test_the_bound_address_is_shown(served: Running) -> None:
