@@ -115,10 +115,18 @@ TABLE = (
         healed="A:compression B:compression C:-; list C; -c A; --resume C shows it; search ABC",
         dropped=2,
     ),
+    Row(
+        "compress_automatically",
+        "0.17.0",
+        f"{ALL} api",
+        right="A:compression B:compression C:-; list C; -c C; --resume C shows it; search ABC",
+        harmed="A:reaped B:compression C:-; list A; -c C; --resume A shows it; search ABC",
+        healed="A:compression B:compression C:-; list C; -c C; --resume C shows it; search ABC",
+    ),
     Row(  # it compresses once more, and stores the question before it does
         "compress_automatically",
         "0.18.2",
-        "api",
+        f"{ALL} api acp",
         right="A:compression B:compression C:compression D:-; "
         "list D; -c D; --resume D does not show it; search ABC",
         harmed="A:reaped B:compression C:compression D:-; "

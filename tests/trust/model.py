@@ -596,7 +596,7 @@ class Model:
                 continue
             # A row that Hermes makes again for a session that was pruned has no source.
             reapable = row.source in REAPABLE
-            if not (quiet and reapable and self._is_due(home, session, holders)):
+            if not (quiet and reapable and self._is_due(home, session, row, holders)):
                 session.due_scans = 0
                 continue
             session.due_scans += 1
@@ -605,7 +605,7 @@ class Model:
                     f"{session.id} is dead by the table, and was not ended: {session}"
                 )
 
-    def _is_due(self, home: Home, session: Session, holders: Sequence[Process]) -> bool:
+    def _is_due(self, home: Home, session: Session, row: Row, holders: Sequence[Process]) -> bool:
         restored = session.restored_true is not None or session.perhaps_restored
         if session.source not in REAPABLE or restored:
             return False
@@ -618,7 +618,8 @@ class Model:
             (self.needed_idle(home, each) for each in holders), default=self.rules.min_idle
         )
         margin = 2 * self.rules.interval
-        idle_wall = self.clock.wall - session.active_wall
+        # A time that is ahead, of a message that came before the clock was set back, protects it.
+        idle_wall = self.clock.wall - max(session.active_wall, *row.times)
         now = self.clock.monotonic
         idle = min(now - (now if s.watched_since is None else s.watched_since) for s in lineage)
         return idle > needed + margin and idle_wall > self.rules.min_idle + margin
