@@ -66,8 +66,9 @@ class Server:
     async def drain(self, grace_seconds: float = 5.0) -> None:
         """Accept no more and finish the responses under way; reset what is not done in time."""
         self.draining = True
-        for listener, _ in self._listeners:
-            self.loop.remove_reader(listener.socket)
+        for listener, accepting in self._listeners:
+            if accepting.is_serving():  # not at a second drain: its socket is closed
+                self.loop.remove_reader(listener.socket)
         # asyncio makes a connection of what it accepted in the next turn of the loop. Once its
         # server is closed it cannot, and leaves the socket open. Requests that are in their sockets
         # already are read then, too.
