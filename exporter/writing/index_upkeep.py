@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
 import apsw
@@ -10,7 +11,7 @@ import apsw
 from exporter.writing.batch_size import BatchSize
 from exporter.writing.connection import LOCK_LIMIT_SECONDS, Transaction, Writer
 from exporter.writing.pacing import ATTEMPTS, Pacer
-from exporter.writing.search_index import SearchIndex, add_to_index, merge_pages, weights
+from exporter.writing.search_index import SearchIndex, adding_to_index, merge_pages, weights
 from exporter.writing.stored_session import StoredSession, probe_session_tables
 
 _MESSAGES_MAX: Final = 5_000
@@ -34,13 +35,17 @@ def reindex(
     work = {k: v for stored in sessions for k, v in weights(stored.messages).items()}
     todo = sorted(each for each in whose if message_ids is None or each in message_ids)
 
-    def put_in(message_id: int) -> None:
-        stored = whose[message_id]
-        add_to_index(
-            writer.connection, index, stored.messages, [message_id], stored.indexed_up_to_nul
-        )
+    @contextmanager
+    def adding() -> Iterator[Callable[[int], None]]:
+        with adding_to_index(writer.connection, index) as adder:
 
-    change_index(pacer, writer, index, work, todo, put_in)
+            def add(message_id: int) -> None:
+                stored = whose[message_id]
+                adder.add(stored.messages, message_id, stored.indexed_up_to_nul)
+
+            yield add
+
+    change_index(pacer, writer, index, work, todo, adding)
 
 
 def change_index(
@@ -49,14 +54,18 @@ def change_index(
     index: SearchIndex,
     work: Mapping[int, int],
     message_ids: Sequence[int],
-    change: Callable[[int], None],
+    changing: Callable[[], AbstractContextManager[Callable[[int], None]]],
 ) -> None:
-    """Make a change to each of these messages in the text index; `work` says how much each is."""
+    """Make a change to each of these messages in the text index; `work` says how much each is.
+
+    `changing` is entered in each transaction, and gives what changes one message.
+    """
 
     def step(part: Sequence[int]) -> int:
         writer.new_openers()  # raises if a process has lost its locks; a new opener does no harm
         with pacer.transaction(writer, sum(work[number] for number in part)) as transaction:
-            done = until_due(transaction, part, change)
+            with changing() as change:
+                done = until_due(transaction, part, change)
             transaction.done = sum(work[number] for number in part[:done])
         return done
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ from exporter.errors import DatabaseError
 from exporter.hermes.schema import Schema
 from exporter.hermes.table_rows import TableRows, parameter, quoted
 from exporter.snapshot import Trouble
+from exporter.writing.index_entries import putting_back, writable_shadow_tables
 
 _INDEXED: Final = ("content", "tool_name", "tool_calls")
 _TEXT: Final = " || ' ' || ".join(f"COALESCE(new.{column}, '')" for column in _INDEXED)
@@ -212,7 +213,9 @@ def remove_from_index(
 
 def truncate_indexed_texts(connection: apsw.Connection, up_to_nul: IndexedUpToNul) -> None:
     """Cut these texts to the part that is indexed, so that they can be removed from the index."""
-    with _shadow_tables(connection, up_to_nul):
+    if not any(up_to_nul.values()):
+        return
+    with writable_shadow_tables(connection):
         for table, message_ids in up_to_nul.items():
             for message_id in message_ids:
                 connection.execute(
@@ -221,19 +224,6 @@ def truncate_indexed_texts(connection: apsw.Connection, up_to_nul: IndexedUpToNu
                     "WHERE id = ? AND instr(CAST(c0 AS BLOB), x'00') > 0",
                     (message_id,),
                 )
-
-
-@contextmanager
-def _shadow_tables(connection: apsw.Connection, up_to_nul: IndexedUpToNul) -> Iterator[None]:
-    """Write to the tables behind the index meanwhile, if there is anything to write."""
-    if not any(up_to_nul.values()):
-        yield
-        return
-    connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
-    try:
-        yield
-    finally:
-        connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
 
 
 def not_in_index(connection: apsw.Connection, index: SearchIndex, session_id: str) -> list[int]:
@@ -262,14 +252,67 @@ def add_to_index(
 ) -> None:
     """Index messages that are there, or whose rows are yet to come; those in it already stay.
 
-    As Hermes's triggers do it, but for those that were indexed only up to their first NUL.
+    In a transaction of the caller, who rolls it back if this fails.
     """
-    with _shadow_tables(connection, up_to_nul):
-        for message_id, text in _texts(messages, message_ids):
-            for table in index.tables:
-                if not _has(connection, table, "rowid", message_id):
+    with adding_to_index(connection, index) as adder:
+        for message_id in message_ids:
+            adder.add(messages, message_id, up_to_nul)
+
+
+class IndexAdder:
+    """Adds messages to the index as Hermes's triggers do, but for what old releases cut off."""
+
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        index: SearchIndex,
+        put: Callable[[str, int, bytes], None],
+    ) -> None:
+        self._connection = connection
+        self._index = index
+        self._put = put
+
+    def add(self, messages: TableRows, message_id: int, up_to_nul: IndexedUpToNul) -> None:
+        """Add one of these messages, unless the index has it."""
+        for _, text in _texts(messages, [message_id]):
+            for table in self._index.tables:
+                if not _has(self._connection, table, "rowid", message_id):
                     is_up_to_nul = message_id in up_to_nul.get(table, ())
-                    _insert(connection, table, message_id, text, is_up_to_nul=is_up_to_nul)
+                    self._add(table, message_id, text, is_up_to_nul=is_up_to_nul)
+
+    def _add(self, table: str, message_id: int, text: bytes, *, is_up_to_nul: bool) -> None:
+        self._put(table, message_id, text.partition(b"\0")[0] if is_up_to_nul else text)
+        if is_up_to_nul:
+            self._connection.execute(
+                f"UPDATE {quoted(table + '_content')} SET c0 = CAST(? AS TEXT) WHERE id = ?",
+                (text, message_id),
+            )
+
+
+@contextmanager
+def adding_to_index(connection: apsw.Connection, index: SearchIndex) -> Iterator[IndexAdder]:
+    """Add messages to the index, all in one transaction, which the caller begins and ends."""
+    with putting_back(connection) as entries:
+        yield IndexAdder(connection, index, entries.put)
+
+
+def index_new_message(
+    connection: apsw.Connection,
+    index: SearchIndex,
+    messages: TableRows,
+    message_id: int,
+    up_to_nul: IndexedUpToNul,
+) -> None:
+    """Index a message under an id that the index has never had."""
+
+    def insert(table: str, new_id: int, text: bytes) -> None:
+        connection.execute(
+            f"INSERT INTO {quoted(table)}(rowid, content) VALUES (?, CAST(? AS TEXT))",
+            (new_id, text),
+        )
+
+    with writable_shadow_tables(connection):
+        IndexAdder(connection, index, insert).add(messages, message_id, up_to_nul)
 
 
 def ids_are_reserved(connection: apsw.Connection, highest: int) -> bool:
@@ -291,20 +334,6 @@ def reserve_ids(connection: apsw.Connection, highest: int) -> None:
     else:
         statement = "INSERT INTO sqlite_sequence(name, seq) VALUES ('messages', ?)"
     connection.execute(statement, (highest,))
-
-
-def _insert(
-    connection: apsw.Connection, table: str, message_id: int, text: bytes, *, is_up_to_nul: bool
-) -> None:
-    connection.execute(
-        f"INSERT INTO {quoted(table)}(rowid, content) VALUES (?, CAST(? AS TEXT))",
-        (message_id, text.partition(b"\0")[0] if is_up_to_nul else text),
-    )
-    if is_up_to_nul:
-        connection.execute(
-            f"UPDATE {quoted(table + '_content')} SET c0 = CAST(? AS TEXT) WHERE id = ?",
-            (text, message_id),
-        )
 
 
 def find_orphan_entries(

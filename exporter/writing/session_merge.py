@@ -20,6 +20,7 @@ from exporter.writing.search_index import (
     IndexedUpToNul,
     SearchIndex,
     add_to_index,
+    index_new_message,
     remove_from_index,
     reserve_ids,
 )
@@ -323,4 +324,4 @@ def move_message(
     connection.execute("UPDATE messages SET id = ? WHERE id = ?", (number, old))
     if index.known:
         moved = {table: [number] for table, message_ids in up_to_nul.items() if old in message_ids}
-        add_to_index(connection, index, renumbered(message, [number]), [number], moved)
+        index_new_message(connection, index, renumbered(message, [number]), number, moved)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Final
 
 import apsw
@@ -279,7 +280,9 @@ def remove_orphans(
     def take(message_id: int) -> None:
         remove_orphan_entries(writer.connection, index, [message_id], stored.indexed_up_to_nul)
 
-    change_index(pacer, writer, index, weights(stored.messages), message_ids, take)
+    change_index(
+        pacer, writer, index, weights(stored.messages), message_ids, lambda: nullcontext(take)
+    )
 
 
 # Undos that were killed, and transactions that may or may not have been committed
