@@ -2,7 +2,8 @@
 
 Before a run has begun, Ctrl-C ends the command at once. During a run the first Ctrl-C (or SIGTERM,
 or SIGHUP when the terminal is closed) asks the run to stop; a second one ends the command without
-waiting, and the next command finds out what was done.
+waiting, and the next command finds out what was done. One that comes when the run is over, but its
+report is not printed yet, waits for the report.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class Interrupts:
 
     def __init__(self) -> None:
         self._signal = signal.SIGINT
+        self._came_late = False
         self.has_acted = False
 
     @property
@@ -56,12 +58,21 @@ class Interrupts:
 
             # What is ignored stays so: a command in the background, or under nohup, goes on.
             heeded = [each for each in _SIGNALS if signal.getsignal(each) is not signal.SIG_IGN]
-            before = {each: signal.signal(each, stop) for each in heeded}
+            for each in heeded:
+                signal.signal(each, stop)
             try:
                 yield cancellation
             finally:
-                for each, handler in before.items():
-                    signal.signal(each, handler)
+                # Not the handlers of before: those would end the command without its report.
+                for each in heeded:
+                    signal.signal(each, self._wait_for_report)
+
+    def _wait_for_report(self, number: int, frame: FrameType | None) -> None:
+        """After the run: let the command print what was done, unless this is the second signal."""
+        del number, frame
+        if self._came_late:
+            raise KeyboardInterrupt
+        self._came_late = True
 
 
 @contextmanager
