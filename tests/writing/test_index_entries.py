@@ -15,7 +15,7 @@ from exporter.writing.search_index import SearchIndex, add_to_index, remove_from
 
 INDEX = SearchIndex(("plain", "trigram"), known=True)
 TEXTS = {number: f"word{number} in 20250102_080000_aaaaaa " + "much " * 20 for number in range(120)}
-MESSAGES = TableRows(("id", "content"), [(number, text) for number, text in TEXTS.items()])
+MESSAGES = TableRows(("id", "content"), list(TEXTS.items()))
 
 
 class Index:
@@ -109,13 +109,9 @@ def test_long_texts_and_many_are_counted_right(index: Index) -> None:
 
 def test_a_transaction_that_is_rolled_back_leaves_the_counts(index: Index) -> None:
     index.put_back([1, 2])
-
-    class StopError(Exception):
-        """The reason to roll back."""
-
-    with pytest.raises(StopError), index.ours:
-        add_to_index(index.ours, INDEX, MESSAGES, [3, 4], {})
-        raise StopError
+    index.ours.execute("BEGIN IMMEDIATE")
+    add_to_index(index.ours, INDEX, MESSAGES, [3, 4], {})
+    index.ours.execute("ROLLBACK")
     index.check()
     index.remove([1, 2])
     index.check()
