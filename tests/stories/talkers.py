@@ -72,11 +72,19 @@ class ChatTalker:
             self._window.wait_for_prompt()
 
     def _is_told(self) -> bool:
-        """Whether the result that came as a question of its own has been answered."""
+        """Whether the result has been answered, which comes as a question of its own.
+
+        Up to 0.17 it is the result of the tool, and the subagent does not run beside the chat.
+        """
         session = last_session_of(self._home, self._last)
         sql = f"SELECT role, content FROM messages WHERE session_id = '{session}' ORDER BY id"
-        told = [row["role"] for row in ask(self._home, sql)][-2:] == ["user", "assistant"]
-        return told and self._last not in str(ask(self._home, sql)[-2]["content"])
+        *_, told, answer = ask(self._home, sql)
+        said = str(told["content"])
+        if answer["role"] != "assistant":
+            return False
+        if told["role"] == "tool":
+            return '"mode": "background"' not in said
+        return told["role"] == "user" and self._last not in said
 
     def compress(self) -> None:
         self._window.compress()

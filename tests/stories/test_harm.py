@@ -70,7 +70,7 @@ TABLE = (
     ),
     Row(
         "compress",
-        "0.19.0",
+        "0.18.2",
         ALL,
         right=f"A:compression B:-; {ON_B}",
         harmed="A:reaped B:-; list A; -c B; --resume B shows it; search B",
@@ -84,10 +84,18 @@ TABLE = (
         harmed=f"A:reaped B:-; {STALE_B}",
         healed=f"A:compression B:-; {ON_B}",
     ),
+    Row(
+        "compress_little",
+        "0.18.2",
+        ALL,
+        right=f"A:compression B:-; {ON_B}",
+        harmed="A:reaped B:-; list A; -c B; --resume B shows it; search B",
+        healed=f"A:compression B:-; {ON_B}",
+    ),
     Row("compress_little", "0.19.0", ALL, OPEN, REAPED, OPEN),
     # The editor's `/compact` stays on its session, and drops what it has summarized.
     Row("compress", "0.13.0", "acp", OPEN, REAPED, OPEN, dropped=1),
-    Row("compress", "0.19.0", "acp", OPEN, REAPED, OPEN),
+    Row("compress", "0.18.2", "acp", OPEN, REAPED, OPEN),
     Row("compress_little", "0.13.0", "acp", OPEN, REAPED, OPEN),
     Row(
         "compress_automatically",
@@ -209,7 +217,7 @@ TABLE = (
     Row(
         "delegate",
         "0.18.2",
-        "api",
+        f"{ALL} api acp",
         right=f"A:- B:agent_close; {ALONE}",
         harmed=f"A:reaped B:agent_close; {ALONE}",
         healed=f"A:- B:agent_close; {ALONE}",
