@@ -41,9 +41,8 @@ process is on it; the process goes on; then one scan heals.
 A, B, C are the sessions of the conversation in the order they began, each with its end reason (`-`
 is open). Then: what `hermes sessions list` shows, what `-c` and `--resume A` take up, and where the
 search finds the last question. No message is lost in any row, before or after healing. A row holds
-from its release to the next one of the same process. Chat, TUI, embedding
-program, API client and editor were run with 0.13, 0.16 and 0.19, the plugin thread with 0.13, cron
-with 0.19, the API client also with 0.18.2; `make test-full` has a column for every release.
+from its release to the next one of the same process. Every row was run with every release from 0.13
+to 0.19 (`make test-full`), the cron job with 0.13, 0.16 and 0.19.
 
 | process | what it does next | since | without a reap | not healed | healed |
 | --- | --- | --- | --- | --- | --- |
