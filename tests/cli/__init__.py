@@ -3,6 +3,5 @@
 - arguments, command_line, parser: tests/cli/test_main.py
 - agent_service: tests/agent/test_command_runs.py
 - agent_cost, connect: tests/agent/test_command_socket.py
-- interrupt: tests/stories/test_interrupted.py
 - output: tests/cli/render/test_render.py, tests/cli/test_main.py
 """
