@@ -803,10 +803,13 @@ class RealMachine:
             raise BrokenPromiseError(f"with {limit} descriptors: {done.stderr[-500:]}")
 
     def _full_disk(self, step: Step) -> None:
-        filler = self.disk / "filler"
+        home, filler = self.homes[1], self.disk / "filler"
+        # An emergency empties the trash that was there before it, whatever its age.
+        home.released |= self._observer.look(home.path).in_trash()
         with suppress(OSError), filler.open("wb") as file:
             while True:
                 file.write(bytes(65536))
+        home.released |= self._observer.look(home.path).in_trash()
         try:
             self._wait(step)
             self._command("prune", "--yes")
