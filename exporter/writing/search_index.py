@@ -55,8 +55,8 @@ class SearchIndex(Struct, frozen=True):
 
     tables: tuple[str, ...]
     known: bool
-    """Every trigger is one of Hermes 0.13 to 0.19, and no message id is used twice: slices are
-    possible."""
+    """Every trigger is one of Hermes 0.13 to 0.19, no message id is used twice, and the tables keep
+    the texts themselves: messages can leave and enter the index one by one."""
 
 
 def probe_search_index(connection: apsw.Connection, schema: Schema) -> SearchIndex:
@@ -99,7 +99,18 @@ def probe_search_index(connection: apsw.Connection, schema: Schema) -> SearchInd
         for table in tables
         for event, body in _BODIES.items()
     )
-    return SearchIndex(tables, known=bool(counted) and found == wanted)
+    known = bool(counted) and found == wanted and all(_keeps_texts(connection, t) for t in tables)
+    return SearchIndex(tables, known=known)
+
+
+def _keeps_texts(connection: apsw.Connection, table: str) -> bool:
+    """True if there are tables behind it with the text of each message, in one column, and size."""
+    behind = connection.execute(
+        "SELECT (SELECT group_concat(name) FROM pragma_table_info(?1 || '_content')), "
+        "(SELECT group_concat(name) FROM pragma_table_info(?1 || '_docsize'))",
+        (table,),
+    ).fetchone()
+    return behind == ("id,c0", "id,sz")
 
 
 def _trigger(sql: str) -> str:

@@ -10,8 +10,14 @@ from pathlib import Path
 import apsw
 import pytest
 
+from exporter.hermes.schema import probe_schema
 from exporter.hermes.table_rows import TableRows
-from exporter.writing.search_index import SearchIndex, add_to_index, remove_from_index
+from exporter.writing.search_index import (
+    SearchIndex,
+    add_to_index,
+    probe_search_index,
+    remove_from_index,
+)
 
 INDEX = SearchIndex(("plain", "trigram"), known=True)
 TEXTS = {number: f"word{number} in 20250102_080000_aaaaaa " + "much " * 20 for number in range(120)}
@@ -118,3 +124,34 @@ def test_a_transaction_that_is_rolled_back_leaves_the_counts(index: Index) -> No
     assert index.ours.execute("SELECT count(*) FROM plain").get == 0
     with pytest.raises(apsw.SQLError, match="may not be modified"):
         index.ours.execute("UPDATE plain_content SET c0 = ''")
+
+
+COLUMNS = ("content", "tool_name", "tool_calls")
+TEXT = " || ' ' || ".join(f"COALESCE(new.{each}, '')" for each in COLUMNS)
+INSERT = f"INSERT INTO messages_fts(rowid, content) VALUES (new.id, {TEXT});"
+DELETE = "DELETE FROM messages_fts WHERE rowid = old.id;"
+
+
+@pytest.mark.parametrize(
+    ("options", "known"),
+    [
+        ("content", True),
+        ("content, content='messages', content_rowid='id'", False),
+        ("content, columnsize=0", False),
+        ("content, more", False),
+    ],
+)
+def test_only_an_index_that_keeps_one_text_and_its_size_is_changed_entry_by_entry(
+    options: str, known: bool
+) -> None:
+    connection = apsw.Connection(":memory:")
+    connection.execute(
+        "CREATE TABLE sessions(id TEXT PRIMARY KEY, source, started_at, ended_at);"
+        "CREATE TABLE messages(id INTEGER PRIMARY KEY AUTOINCREMENT, session_id, content, "
+        "tool_name, tool_calls);"
+        f"CREATE VIRTUAL TABLE messages_fts USING fts5({options});"
+        f"CREATE TRIGGER a AFTER INSERT ON messages BEGIN {INSERT} END;"
+        f"CREATE TRIGGER b AFTER DELETE ON messages BEGIN {DELETE} END;"
+        f"CREATE TRIGGER c AFTER UPDATE ON messages BEGIN {DELETE} {INSERT} END;"
+    )
+    assert probe_search_index(connection, probe_schema(connection)).known is known
