@@ -24,10 +24,9 @@ from exporter.agent.command_runs import Caller, CommandRuns
 from exporter.agent.memory_service import MemoryService, UnwritableError, states_of
 from exporter.agent.scan_loop import ScanLoop
 from exporter.agent.service import HostService
-from exporter.agent.session_list import public_id, session_row
+from exporter.agent.session_list import explained_row, public_id
 from exporter.agent.state_store import StateStore
 from exporter.agent.trends import trends
-from exporter.collectors.labels import LabelFamily, label_value
 from exporter.collectors.view import HostView
 from exporter.discovery.homes import Home
 from exporter.errors import ExporterError
@@ -235,16 +234,7 @@ class AgentQueries:
         if session_id is None:
             return None
         found = self._loop.explain(session_id)
-        if not found:
-            return None
-        label, session, judgement = found[0]
-        row = session_row(label, session, judgement.verdict, judgement.evidence)
-        row["id"] = public_id(session.id)
-        row["source"] = label_value(LabelFamily.SOURCE, session.source)
-        row["rules"] = [
-            {"rule": each.rule, "holds": each.holds, "why": each.why} for each in judgement.rules
-        ]
-        return row
+        return explained_row(*found[0], public=True) if found else None
 
     def _real_id(self, shown: str) -> str | None:
         """Return the id behind what HTTP shows; a client's own id is only known by its hash."""

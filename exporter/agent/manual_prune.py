@@ -75,7 +75,7 @@ class PruneCommand(Struct, frozen=True):
 
 
 class ManualPrune:
-    """A `manual_run.Kind`."""
+    """A `manual_run.ManualRun`."""
 
     name = "prune"
 

@@ -50,7 +50,7 @@ class ReapCommand(Struct, frozen=True):
 
 
 class ManualReap:
-    """A `manual_run.Kind`."""
+    """A `manual_run.ManualRun`."""
 
     name = "reap"
     by_pressure = False

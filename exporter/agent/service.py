@@ -21,9 +21,9 @@ from exporter.agent.readings_folder import ReadingsFolder
 from exporter.agent.run_history import Announce, UndoReport
 from exporter.agent.run_result import RunReport, RunResult, unknown_sources
 from exporter.agent.scan_loop import PROBE_SECONDS, READ_SECONDS, ScanLoop, ScanPurpose
-from exporter.agent.session_list import session_row
+from exporter.agent.session_list import explained_row
 from exporter.agent.socket_messages import OpenSessions
-from exporter.agent.status import cannot_write
+from exporter.agent.status import cannot_write, newest_first
 from exporter.agent.visibility import capabilities, needs_attention, no_writing
 from exporter.agent.watched_homes import ROOT_OWNED, SELECT_IT
 from exporter.collectors.view import HomeView, HostView
@@ -117,12 +117,7 @@ class HostService:
             raise UsageError(
                 f"session {escape_control(session_id)} is in several homes ({homes}); add --home"
             )
-        label, session, judgement = found[0]
-        row = session_row(label, session, judgement.verdict, judgement.evidence)
-        row["rules"] = [
-            {"rule": each.rule, "holds": each.holds, "why": each.why} for each in judgement.rules
-        ]
-        return row
+        return explained_row(*found[0])
 
     def _complete_id(self, beginning: str) -> str:
         """Return the id of the only open session that begins so; if there is none, the beginning
@@ -258,8 +253,7 @@ class HostService:
         unread: list[str] = []
         self._discover()
         runs = run_history.runs_of(self._loop, unread, self._states())
-        rows = [run.row(state.home.label) for state, run in runs]
-        return sorted(rows, key=lambda row: (row["started_at"], row["run"]), reverse=True), unread
+        return newest_first(run.row(state.home.label) for state, run in runs), unread
 
     def show_run(self, run: str) -> tuple[list[dict[str, Any]], list[str]]:
         """Return one run in every home it acted on, and the homes whose journal cannot be read."""

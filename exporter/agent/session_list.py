@@ -15,7 +15,7 @@ import msgspec
 
 from exporter.collectors.labels import LabelFamily, label_value
 from exporter.hermes.session_files import is_own_id
-from exporter.reaper.models import JudgedSession, Verdict
+from exporter.reaper.models import JudgedSession, Judgement, Verdict
 from exporter.runs.models import Evidence
 from exporter.snapshot import OpenSession
 
@@ -76,21 +76,22 @@ class SessionList:
     def rows(self, label: str, *, public: bool) -> Iterator[dict[str, Any]]:
         """Yield the sessions as `sessions --json` prints them; `public` as HTTP shows them."""
         for judged in self.sessions():
-            row = session_row(label, judged.session, judged.verdict, judged.evidence)
-            if public:
-                row["id"] = public_id(judged.session.id)
-                row["source"] = label_value(LabelFamily.SOURCE, judged.session.source)
-            yield row
+            yield session_row(label, judged.session, judged.verdict, judged.evidence, public=public)
 
 
 def session_row(
-    label: str, session: OpenSession, verdict: Verdict, evidence: Sequence[Evidence]
+    label: str,
+    session: OpenSession,
+    verdict: Verdict,
+    evidence: Sequence[Evidence],
+    *,
+    public: bool = False,
 ) -> dict[str, Any]:
-    """Return one session as `sessions --json` and `explain --json` print it."""
+    """Return one session as `sessions --json` prints it; `public` as HTTP shows it."""
     return {
         "home": label,
-        "id": session.id,
-        "source": session.source,
+        "id": public_id(session.id) if public else session.id,
+        "source": label_value(LabelFamily.SOURCE, session.source) if public else session.source,
         "started_at": session.started_at or None,
         "last_activity_at": session.last_activity_at or None,
         "messages": session.messages,
@@ -100,3 +101,14 @@ def session_row(
             {"kind": each.kind, "says": each.says.value, "detail": each.detail} for each in evidence
         ],
     }
+
+
+def explained_row(
+    label: str, session: OpenSession, judgement: Judgement, *, public: bool = False
+) -> dict[str, Any]:
+    """Return one session with all evidence and rules, as `explain --json` prints it."""
+    row = session_row(label, session, judgement.verdict, judgement.evidence, public=public)
+    row["rules"] = [
+        {"rule": each.rule, "holds": each.holds, "why": each.why} for each in judgement.rules
+    ]
+    return row

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from exporter import __version__
@@ -192,8 +193,12 @@ def _prune_figures(home: HomeView) -> dict[str, Any]:
 
 def last_runs(view: HostView) -> list[dict[str, Any]]:
     """Return the newest runs of each home as `history --json` prints them, the newest first."""
-    rows = [run.row(home.label) for home in view.homes for run in home.runs.last]
-    return sorted(rows, key=lambda row: (row["started_at"], row["run"]), reverse=True)
+    return newest_first(run.row(home.label) for home in view.homes for run in home.runs.last)
+
+
+def newest_first(runs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Sort runs as `history` lists them."""
+    return sorted(runs, key=lambda row: (row["started_at"], row["run"]), reverse=True)
 
 
 def _thresholds(home: HomeView) -> list[dict[str, Any]]:
