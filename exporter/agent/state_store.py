@@ -299,38 +299,39 @@ class StateStore:
 
     def watched(self, path: str) -> bytes:
         """Return what the last worker of a home had watched; see `reaper.watched_idleness`."""
-        with self._using():
-            found = self._connection.execute(
-                "SELECT data FROM watched JOIN homes ON homes.id = watched.home WHERE path = ?",
-                (path,),
-            ).fetchone()
-        return found[0] if found and isinstance(found[0], bytes) else b""
+        return self._data(
+            "SELECT data FROM watched JOIN homes ON homes.id = watched.home WHERE path = ?", path
+        )
 
     def keep_idleness(self, path: str, data: bytes) -> None:
-        with self._writing():
-            self._connection.execute(
-                "INSERT OR REPLACE INTO watched SELECT id, ? FROM homes WHERE path = ?",
-                (data, path),
-            )
+        self._keep_data(
+            "INSERT OR REPLACE INTO watched SELECT id, ? FROM homes WHERE path = ?", path, data
+        )
 
     # Counters of what runs did
 
     def run_counters(self, path: str) -> bytes:
         """Return what is kept of a home's run journal; see `agent.run_counters`."""
-        with self._using():
-            found = self._connection.execute(
-                "SELECT data FROM run_counters JOIN homes ON homes.id = run_counters.home "
-                "WHERE path = ?",
-                (path,),
-            ).fetchone()
-        return found[0] if found and isinstance(found[0], bytes) else b""
+        return self._data(
+            "SELECT data FROM run_counters JOIN homes ON homes.id = run_counters.home "
+            "WHERE path = ?",
+            path,
+        )
 
     def keep_run_counters(self, path: str, data: bytes) -> None:
+        self._keep_data(
+            "INSERT OR REPLACE INTO run_counters SELECT id, ? FROM homes WHERE path = ?", path, data
+        )
+
+    def _data(self, query: str, path: str) -> bytes:
+        """Return the bytes that a table keeps of a home; empty if it keeps none."""
+        with self._using():
+            found = self._connection.execute(query, (path,)).fetchone()
+        return found[0] if found and isinstance(found[0], bytes) else b""
+
+    def _keep_data(self, statement: str, path: str, data: bytes) -> None:
         with self._writing():
-            self._connection.execute(
-                "INSERT OR REPLACE INTO run_counters SELECT id, ? FROM homes WHERE path = ?",
-                (data, path),
-            )
+            self._connection.execute(statement, (data, path))
 
     # Figures of the last days, for the host page
 
