@@ -119,8 +119,8 @@ def _named(command: str, run: str) -> str:
 
 
 def _lost_in_the_middle(command: str, run: str) -> NoReturn:
-    way_back = "" if command == "purge" else f", and `hermes-exporter undo {run}` "
-    way_back += {"": "", "undo": "goes on"}.get(command, "gives it back") if way_back else ""
+    does = "goes on" if command == "undo" else "gives it back"
+    way_back = f", and `hermes-exporter undo {run}` {does}" if command != "purge" else ""
     raise PartlyDoneError(
         f"the agent went away in the middle of {_named(command, run)}; "
         f"the next command finds out what it did{way_back}"

@@ -159,6 +159,13 @@ def exit_status(outcome: str | None) -> int:
     return {"failed": 1, "partial": 3, "unknown": 3, "interrupted": 130}.get(outcome or "", 0)
 
 
+def show_report_json(result: RunReport[Any]) -> None:
+    """Print a reap or prune as JSON; what JSON has no key for goes to stderr."""
+    unsaved = f"the plan could not be saved: {result.not_saved}" if result.not_saved else ""
+    output.print_errors(*filter(None, [result.in_the_way, unsaved]))
+    output.show_json(result.json())
+
+
 def run_exit_status(result: RunReport[Any]) -> int:
     """Return the exit status of a reap or prune in all homes; raise if homes could not be read."""
     outcome = result.outcome.value if result.outcome is not None else None

@@ -102,19 +102,16 @@ def run(args: Namespace) -> int:
         result = act(options, lambda service: service.prune(command, progress, interrupts.acting))
     output.print_errors(*result.notes)
     if args.json:
-        unsaved = f"the plan could not be saved: {result.not_saved}" if result.not_saved else ""
-        output.print_errors(*filter(None, [result.in_the_way, unsaved]))
-        output.show_json(result.json())
+        arguments.show_report_json(result)
     else:
         from exporter.cli.render import prune_plan as report
 
-        shown = [report.HomePlanView(each.label, each.plan, each.settings) for each in result.plans]
         again = arguments.repeat_options(args)
         go_on = arguments.repeat_command(args)
         output.show(
             report.blocks(
                 result.json(),
-                shown,
+                result.plans,
                 freed=result.freed,
                 again=again,
                 go_on=go_on,

@@ -60,9 +60,7 @@ def run(args: Namespace) -> int:
         result = act(options, lambda service: service.reap(command, interrupts.acting))
     output.print_errors(*result.notes)
     if args.json:
-        unsaved = f"the plan could not be saved: {result.not_saved}" if result.not_saved else ""
-        output.print_errors(*filter(None, [result.in_the_way, unsaved]))
-        output.show_json(result.json())
+        arguments.show_report_json(result)
     else:
         from exporter.cli.render import plan
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import inf
 from typing import Any, Final
 
+from exporter.agent.run_result import ShownPlan
 from exporter.cli.render.blocks import (
     NO_HOME,
     Block,
@@ -23,7 +23,7 @@ from exporter.cli.render.left_alone import left_alone, stopped
 from exporter.cli.render.plan import how_to_execute, stopped_run, unknown_outcome
 from exporter.collectors.prune_reasons import why_unreachable
 from exporter.config.prune import POLICY_NAMES, Prune
-from exporter.pruner.models import Act, PruneAction, PrunePlan
+from exporter.pruner.models import Act, PruneAction, PrunePlan, State
 from exporter.runs.models import Frees, NotYet
 from exporter.text import counted, format_age, format_count, format_size, join_words
 
@@ -35,14 +35,8 @@ _AGES = (("< 7d", 7 * _DAY), ("7-30d", 30 * _DAY), ("30-90d", 90 * _DAY), ("> 90
 _NOTHING: Mapping[Frees, int] = dict.fromkeys(Frees, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class HomePlanView:
-    """The plan of one home, and the settings that say when its bytes become free."""
-
-    label: str
-    plan: PrunePlan
-    settings: Prune
-
+PlanOfHome = ShownPlan[State]
+"""The plan of one home, and the settings that say when its bytes become free."""
 
 _NONE: Final = {
     False: "no policy may take anything",
@@ -54,7 +48,7 @@ _NONE: Final = {
 
 def blocks(
     result: Mapping[str, Any],
-    plans: Sequence[HomePlanView],
+    plans: Sequence[PlanOfHome],
     *,
     freed: Mapping[Frees, int] = _NOTHING,
     again: str = "",
@@ -99,7 +93,7 @@ Ages = Mapping[tuple[str, str], Sequence[int]]
 """How many items of a home and policy are in each class of age."""
 
 
-def _ages(plans: Sequence[HomePlanView]) -> Ages:
+def _ages(plans: Sequence[PlanOfHome]) -> Ages:
     counts: dict[tuple[str, str], list[int]] = {}
     for each in plans:
         for action in each.plan.actions:
@@ -177,7 +171,7 @@ def _when_cells(actions: Sequence[Mapping[str, Any]]) -> Iterator[Cell]:
         yield Cell(format_size(size)) if size else Cell("-", Tone.FAINT)
 
 
-def _when_free(plans: Sequence[HomePlanView]) -> Iterator[Block]:
+def _when_free(plans: Sequence[PlanOfHome]) -> Iterator[Block]:
     """Yield how much disk is freed at once, later, or only by work that must be allowed first."""
     planned = [(each.settings, action) for each in plans for action in each.plan.actions]
     at_purge = [settings for settings, action in planned if action.frees is Frees.AT_PURGE]
@@ -320,7 +314,7 @@ def _eligible_later(coming: NotYet, now: float) -> str:
 
 def _executed(
     result: Mapping[str, Any],
-    plans: Sequence[HomePlanView],
+    plans: Sequence[PlanOfHome],
     freed: Mapping[Frees, int],
     again: str,
     go_on: str,
@@ -346,7 +340,7 @@ def _executed(
     yield from _comes_free(freed, plans)
 
 
-def _comes_free(freed: Mapping[Frees, int], plans: Sequence[HomePlanView]) -> Iterator[Block]:
+def _comes_free(freed: Mapping[Frees, int], plans: Sequence[PlanOfHome]) -> Iterator[Block]:
     """Yield how much came free now, and how much comes free when."""
     if not any(freed.values()):
         return

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from exporter.agent.run_result import ShownPlan
 from exporter.cli import output
 from exporter.cli.render import (
     check,
@@ -440,10 +441,8 @@ def test_a_plan_says_what_comes_free_when_and_what_that_waits_for() -> None:
         taken(Act.DELETE_SESSION, "old_sessions", "x", 5120, Frees.AFTER_UPKEEP),
     )
     plans = [
-        prune_plan.HomePlanView("a", PrunePlan("/a", actions=first), Prune(upkeep=Upkeep(gc=True))),
-        prune_plan.HomePlanView(
-            "b", PrunePlan("/b", actions=second), Prune(trash=Trash(keep_seconds=7 * 86400))
-        ),
+        ShownPlan("a", PrunePlan("/a", actions=first), Prune(upkeep=Upkeep(gc=True))),
+        ShownPlan("b", PrunePlan("/b", actions=second), Prune(trash=Trash(keep_seconds=7 * 86400))),
     ]
     rows = [
         {
