@@ -183,7 +183,7 @@ def find_all(
         older_than_seconds=filter_by.older_than_seconds,
         unproven=filter_by.unproven,
     )
-    sources = _sources(inventory) if filter_by.sources else {}
+    sources = {each.id: each.source for each in inventory.sessions} if filter_by.sources else {}
     wanted = [name for name in POLICIES if not filter_by.policies or name in filter_by.policies]
     findings = {
         name: Finding(()) if settings.is_off(name) else POLICIES[name].find(scope, POLICIES[name])
@@ -211,10 +211,6 @@ def _files_by_session(
         if file.session_id is not None and file.is_own and path_of(file) not in protection.restored:
             found.setdefault(file.session_id, []).append(file)
     return found
-
-
-def _sources(inventory: Inventory) -> dict[str, str]:
-    return {session.id: session.source for session in inventory.sessions}
 
 
 def _is_wanted(group: ItemGroup, filter_by: Filter, sources: Mapping[str, str]) -> bool:
@@ -328,14 +324,19 @@ def _refusals(findings: Mapping[str, Finding]) -> Iterator[str]:
             yield f"{policy}: {finding.why}"
 
 
-def _not_yet(findings: Mapping[str, Finding]) -> Iterator[NotYet]:
-    """Yield what each policy will take later. An item counts for the policy that takes it first."""
-    seen = {
+def _taken_now(findings: Mapping[str, Finding]) -> set[tuple[Act, str]]:
+    """Return the keys of all that a policy may take now."""
+    return {
         _key(item)
         for finding in findings.values()
         for group in finding.groups
         for item in group.leading
     }
+
+
+def _not_yet(findings: Mapping[str, Finding]) -> Iterator[NotYet]:
+    """Yield what each policy will take later. An item counts for the policy that takes it first."""
+    seen = _taken_now(findings)
     coming = sorted(
         ((at, group) for finding in findings.values() for at, group in finding.too_young),
         key=lambda each: each[0],
@@ -353,12 +354,7 @@ def _not_yet(findings: Mapping[str, Finding]) -> Iterator[NotYet]:
 
 def _kept(findings: Mapping[str, Finding], protection: Protection) -> Counter[str]:
     """Count what each rule protects that would go otherwise and that no policy takes."""
-    seen = {
-        _key(item)
-        for finding in findings.values()
-        for group in finding.groups
-        for item in group.leading
-    }
+    seen = _taken_now(findings)
     kept: Counter[str] = Counter()
     for finding in findings.values():
         for rule, group in finding.kept:
