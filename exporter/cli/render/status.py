@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from exporter.cli.render.blocks import VERDICT_TONES, Bar, Block, Cell, Column, Line, Table, Tone
-from exporter.cli.render.trouble import why_down
 from exporter.collectors.prune_reasons import RUN_FAILED, why_blocked
 from exporter.evidence.blind_spots import blind_in_words
 from exporter.text import (
@@ -26,6 +25,22 @@ HomeJson = Mapping[str, Any]
 
 _COUNTS = ("empty_sessions",)
 _RATIOS = ("disk_used",)
+_DOWN: Final = {
+    "not_a_file": "state.db is no file",
+    "foreign_owner": "a part of it belongs to another user",
+    "permission": "it may not be read",
+    "corrupt": "its database is damaged",
+    "not_a_database": "its state.db is no database",
+    "no_sessions_table": "its database has no sessions",
+    "busy": "its database is locked",
+    "io_error": "reading it failed",
+    "moved_while_reading": "its database was replaced while it was read",
+    "lockless_shm_holder": "a process has lost its lock, and opening the database could end it",
+    "home_gone": "it is not there, or is no folder",
+    "timeout": "its filesystem does not answer",
+    "worker_died": "the process that reads it has died",
+}
+"""In words, why a home is down: JSON names it by one word."""
 
 
 def blocks(report: Mapping[str, Any]) -> Iterator[Block]:
@@ -117,6 +132,11 @@ def _why_down(home: HomeJson) -> tuple[Cell, ...]:
     if home["up"] or trouble == "none":
         return ()
     return (Cell(f"({why_down(trouble, home.get('why_down') or '')})", Tone.BAD),)
+
+
+def why_down(trouble: str, detail: str) -> str:
+    """Return why a home is down: what was found there, or else what kind of trouble it is."""
+    return detail or _DOWN.get(trouble, trouble.replace("_", " "))
 
 
 def _no_database(home: HomeJson) -> tuple[Cell, ...]:

@@ -6,7 +6,6 @@
 - history: tests/cli/render/test_render.py, tests/stories/test_command_honesty.py
 - kept: tests/stories/test_no_false_nothing.py
 - left_alone: tests/stories/test_interrupted.py
-- trouble: tests/cli/render/test_render.py
 - plan: tests/cli/render/test_render.py, tests/cli/commands/test_reap.py
 - prune_plan: tests/cli/render/test_render.py, tests/stories/test_prune.py
 """

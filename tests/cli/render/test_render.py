@@ -27,7 +27,7 @@ from exporter.cli.render import (
     status,
 )
 from exporter.cli.render.blocks import Bar, Block, Cell, Column, Line, Table
-from exporter.cli.render.trouble import why_down
+from exporter.cli.render.status import why_down
 from exporter.collectors.prune_reasons import why_unreachable
 from exporter.config.prune import Prune, Trash, Upkeep
 from exporter.evidence.blind_spots import blind_in_words

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.cli.textfile import write_atomically
+from exporter.cli.commands.textfile import write_atomically
 from exporter.errors import ExporterError, UsageError
 
 
