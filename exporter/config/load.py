@@ -73,7 +73,7 @@ def _text(path: str) -> str:
     """
     from exporter.config.yaml_tree import DocumentError
 
-    with open(path, "rb", opener=_without_waiting) as file:
+    with open(path, "rb", opener=without_waiting) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise DocumentError(None, "is not a regular file; give a YAML file")
         data = file.read(MAX_BYTES + 1)
@@ -87,7 +87,7 @@ def _text(path: str) -> str:
         raise DocumentError(line, reason) from None
 
 
-def _without_waiting(path: str, flags: int) -> int:
+def without_waiting(path: str, flags: int) -> int:
     """Open without blocking: opening a pipe would wait for its writer."""
     return os.open(path, flags | os.O_NONBLOCK)
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import cast
 
+from exporter.config.load import without_waiting
 from exporter.config.web import CIPHERS, CURVES, TlsServer
 from exporter.errors import ConfigError
 
@@ -169,7 +170,7 @@ def _pem(key: str, file: str, text: str) -> str:
     if not file:
         return text
     try:
-        with open(file, "rb", opener=_without_waiting) as stream:
+        with open(file, "rb", opener=without_waiting) as stream:
             data = stream.read(_MAX_PEM_BYTES + 1)
     except OSError as error:
         raise _error(key)(f"{_place(key, file)}: cannot be read: {error.strerror}") from error
@@ -181,11 +182,6 @@ def _pem(key: str, file: str, text: str) -> str:
 
 def _error(key: str) -> type[ConfigError]:
     return ConfigError if key == "client_ca" else CertificateError
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    """Open without blocking: opening a pipe would wait for its writer."""
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _place(key: str, file: str) -> str:
