@@ -15,7 +15,6 @@ from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from typing import Final, TypeVar
 
-from exporter import logs
 from exporter.agent.home_finder import ChosenHomes
 from exporter.agent.run_history import RunInHome
 from exporter.agent.run_messages import RunAnnounced, RunBegins, RunMessage, RunProgress
@@ -36,8 +35,6 @@ _GO_SECONDS: Final = 30.0
 _PROGRESS_SECONDS: Final = 0.1
 _STOP_SECONDS: Final = 5.0
 """How long the agent waits at its end for runs to reach a safe point."""
-
-log = logs.get("commands")
 
 
 class CommandGoneError(ExporterError):

@@ -26,7 +26,7 @@ from exporter.runs.recovery import not_known
 from exporter.text import escape_control
 from exporter.workers import protocol
 from exporter.workers.cancellation import Cancellation
-from exporter.workers.protocol import RunsRequest, Want
+from exporter.workers.protocol import RunsRequest
 
 ONLY_OBSERVED: Final = "a home of root is only observed unless it is named, e.g. by --home"
 OnProgress = Callable[[str, int, int], None]
@@ -62,9 +62,6 @@ class ManualRun(Protocol):
     name: str
     filter_by: Filter
     by_pressure: bool
-
-    def want(self, state: HomeState) -> Want:
-        """Return what a scan must plan for this home."""
 
     def plan_of(self, state: HomeState) -> Plan[Any] | None:
         """Return what the scan has planned; None if it could not."""

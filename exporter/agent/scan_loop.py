@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from exporter import __version__, logs
+from exporter import __version__
 from exporter.agent.auto_heal import AutomaticHealer
 from exporter.agent.auto_prune import AutomaticPruner
 from exporter.agent.auto_reap import AutomaticReaper
@@ -81,8 +81,6 @@ class ScanPurpose:
 
 
 _AUTOMATIC: Final = ScanPurpose()
-
-log = logs.get("scan")
 
 
 class ScanLoop:

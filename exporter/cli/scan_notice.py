@@ -20,8 +20,7 @@ _AGAIN_SECONDS: Final = 0.5
 
 
 class _Notice:
-    def __init__(self, text: str) -> None:
-        self._text = text
+    def __init__(self) -> None:
         self._began = time.monotonic()
         self._lock = threading.Lock()
         self._gone = threading.Event()
@@ -31,7 +30,7 @@ class _Notice:
     def _draw(self) -> None:
         seconds = int(time.monotonic() - self._began)
         age = f" {seconds} s" if seconds else ""
-        _write(CLEAR_LINE + f"{self._text}...{age}".encode())
+        _write(CLEAR_LINE + f"scanning...{age}".encode())
 
     def _go_on(self) -> None:
         while not self._gone.wait(_AGAIN_SECONDS):
@@ -50,14 +49,14 @@ _shown: _Notice | None = None
 
 
 @contextmanager
-def scanning(text: str = "scanning") -> Iterator[None]:
+def scanning() -> Iterator[None]:
     """Show on a terminal that a scan goes on, until it has ended or something is printed."""
     global _shown  # a process has one stderr
     if _shown is not None or sys.stderr is None or not output.is_terminal(sys.stderr, os.environ):
         yield
         return
     head_start.take_line()
-    _shown = _Notice(text)
+    _shown = _Notice()
     output.before_errors = clear
     try:
         yield

@@ -23,11 +23,6 @@ def collectors() -> tuple[Collector, ...]:
     return registered()
 
 
-def names() -> tuple[str, ...]:
-    """The names of all collectors; each has a flag `--collector.NAME`."""
-    return tuple(each.name for each in collectors())
-
-
 @cache
 def _import_all() -> None:
     for module in pkgutil.iter_modules(__path__, f"{__name__}."):

@@ -159,20 +159,20 @@ class PolicyOverride:
     off: bool | None = None
 
 
-def _override(about: str, max_messages: bool = False) -> PolicyOverride:
+def _override(*, max_messages: bool = False) -> PolicyOverride:
     leaves = {"older_than_seconds": Leaf(_AGE, None, _OLDER_THAN)}
     if max_messages:
         leaves["max_messages"] = Leaf(COUNT, None, _MAX_MESSAGES)
-    return nested_with(PolicyOverride, about, leaves, can_be_off=True)
+    return nested_with(PolicyOverride, "as under policies", leaves, can_be_off=True)
 
 
 @settings
 class SourcePolicies:
     """The policies that can differ by source: those of sessions."""
 
-    empty_sessions: PolicyOverride = _override("as under policies")
-    trivial_sessions: PolicyOverride = _override("as under policies", max_messages=True)
-    old_sessions: PolicyOverride = _override("as under policies")
+    empty_sessions: PolicyOverride = _override()
+    trivial_sessions: PolicyOverride = _override(max_messages=True)
+    old_sessions: PolicyOverride = _override()
 
 
 @settings

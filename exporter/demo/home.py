@@ -32,12 +32,12 @@ checkpoints: {enabled: true}
 """
 
 
-def make(directory: str, *, now: float, seed: int = 1) -> str:
+def make(directory: str, *, now: float) -> str:
     """Make a home below `directory`, an empty one of the caller's, and return the home's path.
 
-    The same seed and moment give the same sessions. Nothing of it is true.
+    The same moment gives the same sessions. Nothing of it is true.
     """
-    rng = Random(seed)  # noqa: S311 - invented text, not a secret
+    rng = Random(1)  # noqa: S311 - invented text, not a secret
     home = os.path.join(directory, ".hermes")
     _make_home(home, _HOME, now, rng)
     _make_home(home + "/profiles/work", _PROFILE, now, rng)

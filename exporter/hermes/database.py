@@ -32,7 +32,7 @@ import os
 import stat
 import time
 import urllib.parse
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import Final
@@ -211,7 +211,6 @@ def reading(
     *,
     deadline_seconds: float,
     mapped: bool = False,
-    monotonic: Callable[[], float] = time.monotonic,
 ) -> Iterator[apsw.Connection]:
     """Yield a read-only connection inside one read transaction, and always close it.
 
@@ -222,17 +221,17 @@ def reading(
     files changed meanwhile so that the result is not valid.
     """
     with _files_unmoved(opening):
-        yield from _reading(opening, deadline_seconds, mapped, monotonic)
+        yield from _reading(opening, deadline_seconds, mapped)
 
 
-def _reading(
-    opening: OpenPlan, deadline_seconds: float, mapped: bool, monotonic: Callable[[], float]
-) -> Iterator[apsw.Connection]:
-    give_up_at = monotonic() + deadline_seconds
+def _reading(opening: OpenPlan, deadline_seconds: float, mapped: bool) -> Iterator[apsw.Connection]:
+    give_up_at = time.monotonic() + deadline_seconds
     connection: apsw.Connection | None = None
     try:
         connection = _connect(opening)
-        connection.set_progress_handler(lambda: monotonic() > give_up_at, _PROGRESS_EVERY_STEPS)
+        connection.set_progress_handler(
+            lambda: time.monotonic() > give_up_at, _PROGRESS_EVERY_STEPS
+        )
         if mapped:
             connection.execute(f"PRAGMA mmap_size={_MMAP_BYTES}")
         connection.execute("BEGIN")

@@ -54,7 +54,7 @@ def probe_schema(connection: apsw.Connection) -> Schema:
     for table in _KNOWN_TABLES:
         if _is_table(connection, table):
             columns[table] = columns_of(connection, table)
-    schema = Schema(columns, _cookie(connection), _version(connection))
+    schema = Schema(columns, schema_cookie(connection), _version(connection))
     if not schema.has("sessions", "id", "source", "started_at", "ended_at"):
         raise DatabaseError(
             Trouble.NO_SESSIONS_TABLE, "state.db has no sessions table as Hermes makes it"
@@ -63,10 +63,6 @@ def probe_schema(connection: apsw.Connection) -> Schema:
 
 
 def schema_cookie(connection: apsw.Connection) -> int:
-    return _cookie(connection)
-
-
-def _cookie(connection: apsw.Connection) -> int:
     return int(connection.pragma("schema_version"))
 
 

@@ -25,11 +25,9 @@ class ProcessesAtPrune(Struct, frozen=True):
     """How long to wait for a server; None: until it ends."""
 
     @classmethod
-    def of(
-        cls, holders: Iterable[Holder], server_seconds: float | None, *, plugins: bool = False
-    ) -> ProcessesAtPrune | None:
+    def of(cls, holders: Iterable[Holder], server_seconds: float | None) -> ProcessesAtPrune | None:
         """Return the processes that a survey found; None if there are none."""
-        lines = [(process_key(each), class_of(each, plugins=plugins)) for each in holders]
+        lines = [(process_key(each), class_of(each)) for each in holders]
         servers = tuple(key for key, line in lines if line is HostClass.SERVER)
         chats = tuple(
             key for key, line in lines if line not in (HostClass.SERVER, HostClass.CLEARED)

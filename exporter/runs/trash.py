@@ -66,9 +66,9 @@ def runs_in_trash(folder: RunFolder) -> list[str]:
 
 
 @contextmanager
-def trash_folder(folder: RunFolder, *, create: bool = False) -> Iterator[int | None]:
-    """The folder with the trash of all runs; None if there is none and it is not to be made."""
-    with _opened(folder, PATH, create=create) as descriptor:
+def trash_folder(folder: RunFolder) -> Iterator[int | None]:
+    """The folder with the trash of all runs; None if there is none."""
+    with _opened(folder, PATH, create=False) as descriptor:
         yield descriptor
 
 

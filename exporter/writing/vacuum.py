@@ -25,7 +25,7 @@ from exporter.writing.write_checks import (
     refuse_unwritable,
 )
 
-DEADLINE_SECONDS: Final = 400.0
+_DEADLINE_SECONDS: Final = 400.0
 """With the time for gc it is less than an agent waits for its worker."""
 _LOOK_EVERY_SECONDS: Final = 0.2
 _PROGRESS_EVERY_STEPS: Final = 20_000
@@ -49,11 +49,8 @@ def vacuum(
     *,
     owner: int,
     openers: KnownOpeners,
-    is_wanted: Callable[[], bool] = lambda: False,
-    free_bytes: FreeBytes | None = None,
-    deadline_seconds: float = DEADLINE_SECONDS,
-    proc: str = "/proc",
-    monotonic: Callable[[], float] = time.monotonic,
+    is_wanted: Callable[[], bool],
+    free_bytes: FreeBytes,
 ) -> VacuumFigures:
     """Merge the text index and give unused pages back to the filesystem.
 
@@ -62,18 +59,17 @@ def vacuum(
     process without a connection to it. Raise `DatabaseError` with the reason if it was not done.
     """
     refuse_unwritable(path, owner)
-    found = check_openers(path, openers, proc)
+    found = check_openers(path, openers)
     if openers.pids or found.opened_since:
         raise WriteError(WriteTrouble.BUSY, f"{path} is in use; it was not vacuumed")
-    began = monotonic()
     before = stat_files(path)
     had_sidecars = before.wal is not None
     connection: apsw.Connection | None = None
-    watch = _StopCheck(is_wanted, monotonic, began + deadline_seconds)
+    watch = _StopCheck(is_wanted)
     try:
         connection = _connect(path, keep_wal=had_sidecars)
         pages, free, size = _pages(connection)
-        _refuse_without_space(path, (pages - free) * size, free_bytes or free_bytes_in)
+        _refuse_without_space(path, (pages - free) * size, free_bytes)
         connection.set_progress_handler(watch.must_stop, _PROGRESS_EVERY_STEPS)
         _merge_text_indexes(connection, watch)
         connection.execute("VACUUM")
@@ -99,17 +95,14 @@ def vacuum(
 class _StopCheck:
     """Asked many times a second whether to give up; checks the time and other processes rarely."""
 
-    def __init__(
-        self, is_wanted: Callable[[], bool], monotonic: Callable[[], float], give_up_at: float
-    ) -> None:
+    def __init__(self, is_wanted: Callable[[], bool]) -> None:
         self._is_wanted = is_wanted
-        self._monotonic = monotonic
-        self._give_up_at = give_up_at
+        self._give_up_at = time.monotonic() + _DEADLINE_SECONDS
         self._check_at = 0.0
         self.why = ""
 
     def must_stop(self) -> bool:
-        now = self._monotonic()
+        now = time.monotonic()
         if now >= self._check_at and not self.why:
             self._check_at = now + _LOOK_EVERY_SECONDS
             if now > self._give_up_at:

@@ -32,7 +32,7 @@ def test_a_label_without_its_values_is_refused_where_it_is_declared() -> None:
 def test_a_second_collector_of_a_name_is_refused() -> None:
     """It would hide the first without a word."""
     before = collectors.collectors()
-    taken = collectors.names()[0]
+    taken = collectors.collectors()[0].name
     with pytest.raises(ValueError, match=f"two collectors of the name {taken}"):
         collector(taken, "things", THING)(nothing)
     assert registered() == before
@@ -41,4 +41,4 @@ def test_a_second_collector_of_a_name_is_refused() -> None:
 def test_a_collector_counts_only_files_below_a_home() -> None:
     with pytest.raises(ValueError, match="below a home"):
         collector("things", "things", THING, file_patterns=["../*"])
-    assert "things" not in collectors.names()
+    assert "things" not in {each.name for each in collectors.collectors()}

@@ -358,8 +358,8 @@ def _is_garbage(action: PruneAction) -> bool:
     return action.frees is Frees.NOW and "session" not in action.expected
 
 
-def purge(run: str | None, target: Target, *, by_hand: bool = True) -> Outcome:
-    """Delete the trash of one run, or all of it.
+def purge(run: str | None, target: Target) -> Outcome:
+    """Delete the trash of one run, or all of it, because a person asked for it.
 
     Raise RunBusyError if another run is in progress, RunError if there is no such trash.
     """
@@ -374,7 +374,7 @@ def purge(run: str | None, target: Target, *, by_hand: bool = True) -> Outcome:
                 kind=Act.PURGE_TRASH,
                 policy=EXPIRED_TRASH,
                 target=name,
-                reason="it was asked for" if by_hand else "its keep time is over",
+                reason="it was asked for",
                 expected={},
                 bytes=size,
                 frees=Frees.NOW,
@@ -384,10 +384,10 @@ def purge(run: str | None, target: Target, *, by_hand: bool = True) -> Outcome:
         ]
         if not actions:
             return Outcome(None, RunOutcome.DONE)
-        if by_hand:  # and what is left of its sessions, whatever process may need it
-            finish_rows(target, runs, purged={each.target for each in actions})
-        pruning = _PruneRun(target, runs, RunRecord(runs), purging=by_hand)
-        outcome = pruning.execute([to_record(each) for each in actions], by_hand=by_hand)
+        # And what is left of its sessions, whatever process may need it.
+        finish_rows(target, runs, purged={each.target for each in actions})
+        pruning = _PruneRun(target, runs, RunRecord(runs), purging=True)
+        outcome = pruning.execute([to_record(each) for each in actions], by_hand=True)
         for name in unsettled.keys() & set(outcome.done):
             abandon(runs, name, "its trash was purged before it was known what it had done")
     return _with_space_taken(outcome, target, before)

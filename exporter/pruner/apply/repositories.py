@@ -43,12 +43,10 @@ class RepositoryRemover(MoveRemover):
         *,
         proc: str = "/proc",
         clock: Callable[[], float] = time.time,
-        most_entries: int = _MOST_ENTRIES,
     ) -> None:
         super().__init__(home, owner)
         self._proc = proc
         self._clock = clock
-        self._most_entries = most_entries
 
     def _is_never_taken(self, path: bytes) -> bool:
         return not is_prunable_repo(path)
@@ -61,9 +59,7 @@ class RepositoryRemover(MoveRemover):
             refuse_changed(expected, ExpectedFolder.of(found))
             if is_mount_root(repo):
                 raise SkipError("it is mounted from elsewhere")
-            _TreeCheck(self._place.owner, found.st_dev, self._clock(), self._most_entries).check(
-                repo
-            )
+            _TreeCheck(self._place.owner, found.st_dev, self._clock()).check(repo)
             refuse_if_git_works_in(repo, self._place.owner, self._proc)
         finally:
             os.close(repo)
@@ -83,11 +79,11 @@ class RepositoryRemover(MoveRemover):
 class _TreeCheck:
     """Checks everything below a folder, without following links."""
 
-    def __init__(self, owner: int, device: int, now: float, most_entries: int) -> None:
+    def __init__(self, owner: int, device: int, now: float) -> None:
         self._owner = owner
         self._device = device
         self._now = now
-        self._left = most_entries
+        self._left = _MOST_ENTRIES
 
     def check(self, folder: int, level: int = 0) -> None:
         """Raise if anything in it is another user's, mounted, or a lock that git may hold."""

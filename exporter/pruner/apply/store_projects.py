@@ -88,15 +88,11 @@ class ProjectRemover:
         *,
         proc: str = "/proc",
         clock: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._place = HomeFolder(home, owner)
         self._store = os.path.join(home, os.fsdecode(STORE))
         self._proc = proc
         self._clock = clock
-        self._monotonic = monotonic
-        self._sleep = sleep
 
     def take(self, action: RecordedAction, trash: RunTrash | None) -> str:
         project = action.action.target
@@ -181,7 +177,7 @@ class ProjectRemover:
 
     def _wait_for_git(self, checks: int = 1) -> None:
         """Return after this many checks in a row without a running git; raise if it stays."""
-        quiet, give_up_at = 0, self._monotonic() + _GIT_WAIT_SECONDS
+        quiet, give_up_at = 0, time.monotonic() + _GIT_WAIT_SECONDS
         while True:
             try:
                 with self._place.folder(STORE) as store:
@@ -191,11 +187,11 @@ class ProjectRemover:
                 raise
             except SkipError:
                 quiet = 0
-                if self._monotonic() > give_up_at:
+                if time.monotonic() > give_up_at:
                     raise
             if quiet == checks:
                 return
-            self._sleep(_CHECK_SECONDS)
+            time.sleep(_CHECK_SECONDS)
 
     def _refuse_if_busy(self, project: str) -> None:
         """Raise unless this is a plain store of the owner in which no git runs."""

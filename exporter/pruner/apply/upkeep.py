@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from typing import Final
 
 from exporter.errors import HomeError
@@ -64,8 +63,6 @@ def vacuum_database(
     *,
     quiet: bool,
     free_bytes: FreeBytes = free_bytes_in,
-    proc: str = "/proc",
-    monotonic: Callable[[], float] = time.monotonic,
 ) -> UpkeepDone:
     """Give the pages that deletions left unused back to the filesystem, if no process has it open.
 
@@ -81,10 +78,8 @@ def vacuum_database(
             path,
             owner=owner,
             openers=openers,
-            is_wanted=lambda: is_open_elsewhere(path, proc),
+            is_wanted=lambda: is_open_elsewhere(path),
             free_bytes=free_bytes,
-            proc=proc,
-            monotonic=monotonic,
         )
     except HomeError as error:
         return UpkeepDone("vacuum", str(error)[:300])
@@ -97,8 +92,6 @@ def collect_garbage(
     *,
     quiet: bool,
     free_bytes: FreeBytes = free_bytes_in,
-    proc: str = "/proc",
-    clock: Callable[[], float] = time.time,
 ) -> UpkeepDone:
     """Run `git gc`: delete what no snapshot has used for an hour, if no process uses the store."""
     if not quiet:
@@ -108,8 +101,8 @@ def collect_garbage(
     store = os.path.join(home, os.fsdecode(STORE))
     try:
         with HomeFolder(home, owner).folder(STORE) as folder:
-            _refuse_locks(folder, clock())
-            refuse_if_git_works_in(folder, owner, proc)
+            _refuse_locks(folder, time.time())
+            refuse_if_git_works_in(folder, owner)
             refuse_unfit_repository(store)
             before = measure_tree(folder, b".")
             free = free_bytes(store)

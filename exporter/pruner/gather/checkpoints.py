@@ -48,10 +48,10 @@ class KnownWorkdirs:
 class CheckpointReader:
     """Reads checkpoints, and remembers the sizes of projects, which git needs long to measure."""
 
-    def __init__(self, home: str, mountinfo: str, fstab: str) -> None:
+    def __init__(self, home: str) -> None:
         self._home = os.fsencode(home)
         self._store = os.path.join(home, os.fsdecode(STORE))
-        self._absences = MissingWorkdirs(home, mountinfo, fstab)
+        self._absences = MissingWorkdirs(home)
         self.sizes: dict[str, tuple[float, int]] = {}
         """By project: its last write before it was measured, and its bytes."""
 

@@ -133,17 +133,13 @@ class InventoryReader:
         *,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
-        measure_seconds: float = _MEASURE_SECONDS,
-        mountinfo: str = "/proc/self/mountinfo",
-        fstab: str = "/etc/fstab",
     ) -> None:
         self._home = home
         self._path = database.database_path(home)
         self._clock = clock
         self._monotonic = monotonic
-        self._measure_seconds = measure_seconds
         self._payloads = PayloadSizes(monotonic)
-        self._checkpoints = CheckpointReader(home, mountinfo, fstab)
+        self._checkpoints = CheckpointReader(home)
         self.unchanged = UnchangedCache(home)
 
     def read(
@@ -266,7 +262,7 @@ class InventoryReader:
         turns = read_life_signs(connection, schema).turns
         leases = frozenset(session_id for session_id, until in turns.items() if until > now)
         self_pruning = read_own_pruning(self._home, connection, schema)
-        seconds = _READ_SECONDS if request.thorough else self._measure_seconds
+        seconds = _READ_SECONDS if request.thorough else _MEASURE_SECONDS
         self._payloads.measure(connection, schema, seconds)
         sessions = self._read_sessions(
             connection, schema, now, with_states=not request.figures_only

@@ -127,7 +127,7 @@ def test_a_process_that_comes_meanwhile_gets_its_turn(
     """It waits for the lock; VACUUM is given up with nothing changed, and Hermes goes on."""
     before, size = dumped(home), (home / "state.db").stat().st_size
     left = iter(range(looks))
-    is_there = lambda path, proc: next(left, None) is None  # noqa: E731
+    is_there = lambda path: next(left, None) is None  # noqa: E731
     monkeypatch.setattr("exporter.pruner.apply.upkeep.is_open_elsewhere", is_there)
     monkeypatch.setattr("exporter.writing.vacuum._PROGRESS_EVERY_STEPS", 1)
     monkeypatch.setattr("exporter.writing.vacuum._LOOK_EVERY_SECONDS", 0.0)
