@@ -19,6 +19,7 @@ from msgspec import structs
 
 from exporter import logs
 from exporter.agent.act_request import prune_request, settle_request
+from exporter.agent.auto_upkeep import AutomaticUpkeep
 from exporter.agent.clean_up_time import is_clean_up_due
 from exporter.agent.disk_share import disk_share
 from exporter.agent.home_state import HomeState
@@ -30,10 +31,9 @@ from exporter.config.prune import Prune
 from exporter.config.settings import HomeSettings, Settings
 from exporter.errors import ExporterError, error_location
 from exporter.evidence.models import HomeEvidence
-from exporter.evidence.openers import KnownOpeners
 from exporter.pruner.decide.thresholds import Pressure, note_done
 from exporter.pruner.models import REASONS_MAX, PruneMemory, PruneReport
-from exporter.pruner.requests import PrunePlanRequest, PrunePlanResult, UpkeepRequest
+from exporter.pruner.requests import PrunePlanRequest, PrunePlanResult
 from exporter.runs.models import Capped, Frees, Outcome, RunOutcome
 from exporter.snapshot import Trouble
 from exporter.workers import protocol
@@ -42,7 +42,6 @@ from exporter.workers.process import Worker
 
 _CLEAN_UP_CHECK_SECONDS: Final = 60.0
 """While the daily clean-up is due, it is tried again after so long."""
-_UPKEEP_SECONDS: Final = 24 * 3600.0
 _RETRY_SECONDS_MAX: Final = 3600.0
 Job = Callable[[Worker], None]
 
@@ -77,7 +76,7 @@ class AutomaticPruner:
         """By the monotonic clock: figures that were asked for before are out of date."""
         self._runs_at_check: dict[str, object] = {}
         """The runs of each home when it was last checked: a run changes the figures."""
-        self._last_upkeep: dict[str, float] = {}
+        self._upkeep = AutomaticUpkeep(monotonic)
         self._checked_homes: set[str] = set()
         self._settling_tried: dict[str, tuple[str, ...]] = {}
         """The open runs of each home at the last try to settle them."""
@@ -195,9 +194,9 @@ class AutomaticPruner:
                     worker, state, own, planned, evidence, planned_at, by_age=by_age
                 ),
             )
-        elif self._upkeep_is_due(state, own):
-            self._last_upkeep[home.path] = self._monotonic()
-            self._start_run(state, lambda worker: self._run_upkeep(worker, state, own))
+        elif self._upkeep.is_due(state, own):
+            self._upkeep.note_begun(state)
+            self._start_run(state, lambda worker: self._upkeep.run(worker, state, own))
 
     def _starts_settling(self, state: HomeState) -> bool:
         """True if runs that were killed are being settled now. Until then no plan would be right.
@@ -309,42 +308,6 @@ class AutomaticPruner:
 
     def _with_clean_up(self, memory: PruneMemory, *, cleaned: bool) -> PruneMemory:
         return structs.replace(memory, cleaned_at=self._clock()) if cleaned else memory
-
-    def _upkeep_is_due(self, state: HomeState, own: HomeSettings) -> bool:
-        """True once a day, if upkeep is configured and no process uses the home."""
-        wanted = own.prune.upkeep.vacuum or own.prune.upkeep.gc
-        if not wanted or state.evidence is None:
-            return False
-        from exporter.pruner.apply.upkeep import is_quiet  # loaded late: few configurations use it
-
-        if not is_quiet(state.evidence):
-            return False
-        last = self._last_upkeep.get(state.home.path)
-        return last is None or self._monotonic() - last >= _UPKEEP_SECONDS
-
-    def _run_upkeep(self, worker: Worker, state: HomeState, own: HomeSettings) -> None:
-        if state.evidence is None:
-            return
-        from exporter.pruner.apply.upkeep import is_quiet  # loaded late: few configurations use it
-
-        wanted = own.prune.upkeep
-        request = UpkeepRequest(
-            state.home.path,
-            state.home.owner,
-            KnownOpeners.of(state.evidence),
-            quiet=is_quiet(state.evidence),
-            vacuum=wanted.vacuum,
-            gc=wanted.gc,
-        )
-        for each in worker.call(protocol.UPKEEP, request):
-            log.info(
-                "upkeep not done" if each.why else "upkeep",
-                home=state.home.label,
-                work=each.work,
-                why=each.why,
-                before_bytes=each.before_bytes,
-                after_bytes=each.after_bytes,
-            )
 
     def _log_run(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from exporter.config.prune import Prune
+from exporter.evidence.models import HomeEvidence
 from exporter.evidence.openers import KnownOpeners
 from exporter.pruner.beside import ProcessesAtPrune
 from exporter.pruner.decide.thresholds import Pressure
@@ -64,6 +65,11 @@ class PruneRequest(Struct, frozen=True):
         return self.plan.home
 
 
+def is_quiet(evidence: HomeEvidence) -> bool:
+    """True if a survey shows that no process has this home's database open."""
+    return not evidence.blind and not evidence.holders
+
+
 class UpkeepRequest(Struct, frozen=True):
     """VACUUM and `git gc`, in a home that no process uses."""
 
@@ -71,7 +77,7 @@ class UpkeepRequest(Struct, frozen=True):
     owner: int
     openers: KnownOpeners
     quiet: bool
-    """True if `upkeep.is_quiet` holds for a survey made just now."""
+    """True if `is_quiet` holds for a survey made just now."""
     vacuum: bool = False
     gc: bool = False
 

@@ -2,7 +2,7 @@
 
 - act_request: tests/pruner/apply/test_reborn.py, tests/stories/test_command_honesty.py
 - auto_heal, healing: tests/pruner/apply/test_reborn.py
-- auto_prune: tests/agent/test_auto_prune_races.py, tests/agent/test_auto_upkeep.py
+- auto_prune: tests/agent/test_auto_prune_races.py, tests/agent/test_auto_prune_failures.py
 - auto_reap: tests/stories/test_reap.py
 - home_state: tests/agent/test_scan_loop.py, tests/stories/test_command_honesty.py
 - home_workers: tests/agent/test_scan_loop.py, tests/agent/test_scheduler.py

@@ -12,7 +12,6 @@ import time
 from typing import Final
 
 from exporter.errors import HomeError
-from exporter.evidence.models import HomeEvidence
 from exporter.evidence.openers import KnownOpeners
 from exporter.hermes import checkpoint_store as git_store
 from exporter.hermes.database import database_path
@@ -49,11 +48,6 @@ def run_upkeep(request: UpkeepRequest) -> list[UpkeepDone]:
             if request.gc:
                 done.append(collect_garbage(request.home, request.owner, quiet=request.quiet))
     return done
-
-
-def is_quiet(evidence: HomeEvidence) -> bool:
-    """True if a survey shows that no process has this home's database open."""
-    return not evidence.blind and not evidence.holders
 
 
 def vacuum_database(

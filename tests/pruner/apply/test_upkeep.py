@@ -16,11 +16,10 @@ import pytest
 from exporter.evidence.openers import KnownOpeners
 from exporter.pruner.apply.upkeep import (
     collect_garbage,
-    is_quiet,
     run_upkeep,
     vacuum_database,
 )
-from exporter.pruner.requests import UpkeepRequest
+from exporter.pruner.requests import UpkeepRequest, is_quiet
 from exporter.runs.folder import RunBusyError
 from exporter.runs.journal import running
 from exporter.writing.idle_wal import is_open_elsewhere
