@@ -17,18 +17,18 @@ import socket
 import stat
 import sys
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from typing import Annotated, Any, Final, Protocol, TypeVar
+from collections.abc import Callable
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta, Struct
 
 from exporter import __version__, logs
 from exporter.agent.command_runs import Caller
+from exporter.agent.host_queries import AgentQueries
 from exporter.agent.manual_prune import PruneCommand
 from exporter.agent.manual_reap import ReapCommand
-from exporter.agent.memory_service import MemoryService, UnwatchedError, UnwritableError
+from exporter.agent.memory_service import UnwatchedError, UnwritableError
 from exporter.agent.run_messages import CANCEL, GO, RunMessage, RunProgress, RunWaits
 from exporter.agent.service import HostService
 from exporter.agent.shares import Shares
@@ -40,7 +40,6 @@ from exporter.agent.socket_messages import (
     frame,
     peer_uid,
 )
-from exporter.discovery.homes import Home
 from exporter.errors import ExporterError, UsageError, error_location
 from exporter.web.queries import QueryError
 
@@ -62,58 +61,15 @@ _KINDS: Final = (
 )
 _CLIENT_ERRORS: Final = (OSError, TimeoutError, EOFError, msgspec.MsgspecError, ValueError)
 
-T = TypeVar("T")
 Work = Callable[[HostService, Caller], Any]
 
 log = logs.get("socket")
 
 
-class AgentAccess(Protocol):
-    """What the socket needs of the agent: its memory, its workers, and runs for commands."""
-
-    def service(self, uid: int, homes: list[str]) -> MemoryService:
-        """Return what this user may ask; raise UnwatchedError if that is nothing."""
-
-    async def in_memory(self, work: Callable[[], Any]) -> Any:
-        """Call a function that only reads memory, in a thread."""
-
-    async def between_scans(self, work: Callable[[], Any]) -> Any:
-        """Call a function that needs a worker, in the scanner's thread."""
-
-    async def next_scan(self) -> None:
-        """Scan now, and return when that is done."""
-
-    async def sees_runs(self) -> None:
-        """Return when a scan has seen what the last run by command did, or after some seconds."""
-
-    async def trends_of(self, homes: Sequence[Home], since: float = 0.0) -> dict[str, Any]:
-        """Return the figures of these homes over time."""
-
-    def seen_at(self) -> float:
-        """Return when the last scan ended."""
-
-    def homes(self, uid: int, paths: Sequence[str]) -> list[Home]:
-        """Return the homes that this user may act on; raise UnwatchedError if there are none."""
-
-    def refuse_unwritable(self, homes: Sequence[Home]) -> None:
-        """Raise UnwritableError if the agent could change nothing in any of them."""
-
-    def start(
-        self, uid: int, homes: Sequence[Home], caller: Caller, work: Callable[[HostService], T]
-    ) -> Future[T]:
-        """Act for a command, in a thread of its own; raise ExporterError if that is too much."""
-
-    def abandon(self, caller: Caller) -> None:
-        """The command is gone."""
-
-    def scan_soon(self) -> None:
-        """Scan and plan now, so that the next command sees what this one did."""
-
-
 class CommandSocket:
     """A listening socket; `open` makes it."""
 
-    def __init__(self, agent: AgentAccess, path: str) -> None:
+    def __init__(self, agent: AgentQueries, path: str) -> None:
         self.path = path
         self._agent = agent
         self._shares = Shares(_CONNECTIONS_PER_USER, _CONNECTIONS_MAX)

@@ -98,7 +98,7 @@ class ScannerQueue:
 
 
 class AgentQueries:
-    """The `HostQueries` of a running agent, and the `AgentAccess` of its socket."""
+    """The `HostQueries` of a running agent, and what its socket needs: memory, workers and runs."""
 
     def __init__(
         self, loop: ScanLoop, store: StateStore, queue: ScannerQueue, state_dir: str
@@ -132,6 +132,7 @@ class AgentQueries:
         return await self.trends_of([state.home for state in self._loop.states()])
 
     async def trends_of(self, homes: Sequence[Home], since: float = 0.0) -> dict[str, Any]:
+        """Return the figures of these homes over time."""
         # A semaphore: the place is given back by the reader's thread, perhaps long after the client
         # has been told that it takes too long.
         if not self._places.acquire(blocking=False):
@@ -160,6 +161,7 @@ class AgentQueries:
         self._scan_ended = asyncio.Event()
 
     def service(self, uid: int, homes: Sequence[str]) -> MemoryService:
+        """Return what this user may ask; raise UnwatchedError if that is nothing."""
         if self._view is None:
             raise QueryError("the first scan is under way")
         return MemoryService(
@@ -167,6 +169,7 @@ class AgentQueries:
         )
 
     def homes(self, uid: int, paths: Sequence[str]) -> list[Home]:
+        """Return the homes that this user may act on; raise UnwatchedError if there are none."""
         if self._view is None:
             raise QueryError("the first scan is under way")
         found = [state.home for state in states_of(self._loop, self._view, uid, paths)]
@@ -175,6 +178,7 @@ class AgentQueries:
         return found
 
     def refuse_unwritable(self, homes: Sequence[Home]) -> None:
+        """Raise UnwritableError if the agent could change nothing in any of them."""
         paths = {home.path for home in homes}
         probes = [state.probe for state in self._loop.states() if state.home.path in paths]
         reasons = [probe.cannot_write if probe is not None else "" for probe in probes]
@@ -184,17 +188,21 @@ class AgentQueries:
     def start(
         self, uid: int, homes: Sequence[Home], caller: Caller, work: Callable[[HostService], T]
     ) -> Future[T]:
+        """Act for a command, in a thread of its own; raise ExporterError if that is too much."""
         return self._runs.start(uid, homes, caller, work)
 
     def abandon(self, caller: Caller) -> None:
+        """The command is gone."""
         self._runs.abandon(caller)
 
     def scan_soon(self) -> None:
+        """Scan and plan now, so that the next command sees what this one did."""
         self._must_see = self._began + 1
         self._loop.check_soon()
         self._queue.wake()
 
     async def sees_runs(self) -> None:
+        """Return when a scan has seen what the last run by command did, or after some seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_SECONDS):
                 await self._scanned(self._must_see)
@@ -204,9 +212,11 @@ class AgentQueries:
         self._runs.close()
 
     async def in_memory(self, work: Callable[[], T]) -> T:
+        """Call a function that only reads memory, in a thread."""
         return await asyncio.to_thread(work)
 
     async def between_scans(self, work: Callable[[], T]) -> T:
+        """Call a function that needs a worker, in the scanner's thread."""
         try:
             return await self._between_scans(work)
         except QueryError as error:
@@ -215,6 +225,7 @@ class AgentQueries:
             raise
 
     async def next_scan(self) -> None:
+        """Scan now, and return when that is done."""
         wanted = self._began + 1  # one that is under way may have read a home already
         self._loop.check_soon()
         self._queue.wake()
@@ -225,6 +236,7 @@ class AgentQueries:
             await self._scan_ended.wait()
 
     def seen_at(self) -> float:
+        """Return when the last scan ended."""
         return self._view.now if self._view is not None else 0.0
 
     # In the scanner's thread

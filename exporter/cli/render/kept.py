@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final
 
+from exporter.runs.models import ProtectedCount
 from exporter.text import format_count
 
 _ONE_AND_MANY: Final[dict[str, tuple[str, str]]] = {
@@ -35,17 +36,7 @@ _ONE_AND_MANY: Final[dict[str, tuple[str, str]]] = {
 }
 
 
-class Kept(Protocol):
-    """How many items one rule keeps."""
-
-    @property
-    def rule(self) -> str: ...
-
-    @property
-    def items(self) -> int: ...
-
-
-def kept_in_words(kept: Sequence[Kept]) -> str:
+def kept_in_words(kept: Sequence[ProtectedCount]) -> str:
     """Return `13 delegated tasks, 5 among the newest sessions`, the most first."""
     return ", ".join(
         _phrase(each.rule, each.items)
