@@ -23,7 +23,8 @@ _NOTE_BYTES: Final = 200
 _LOCK_SECONDS: Final = (0.02, 0.05, 0.1)
 """Pauses between attempts to get the lock. A reader holds it for microseconds, a run for long."""
 _NOTHING_DONE: Final = "; nothing was done"
-_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+"""How folders of a home are opened: never through a link."""
 
 
 class RunError(HomeError):
@@ -118,12 +119,12 @@ def unusable(path: str, error: OSError) -> RunError:
 
 
 def _open(home: str, owner: int, *, create: bool) -> int | None:
-    above = os.open(home, _DIRECTORY)
+    above = os.open(home, DIRECTORY)
     try:
         if os.fstat(above).st_uid != owner:
             raise RunError(f"{home} does not belong to uid {owner}; nothing was done")
         try:
-            return os.open(NAME, _DIRECTORY, dir_fd=above)
+            return os.open(NAME, DIRECTORY, dir_fd=above)
         except FileNotFoundError:
             if not create:
                 return None
@@ -131,7 +132,7 @@ def _open(home: str, owner: int, *, create: bool) -> int | None:
             os.mkdir(NAME, 0o700, dir_fd=above)
         except FileExistsError:
             pass  # another run was quicker; the caller checks the owner
-        return os.open(NAME, _DIRECTORY, dir_fd=above)
+        return os.open(NAME, DIRECTORY, dir_fd=above)
     finally:
         os.close(above)
 

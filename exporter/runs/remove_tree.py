@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from exporter.evidence.statx import is_mount_root
+from exporter.runs.folder import DIRECTORY
 
-_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_LEVELS: Final = 200
 _MOST_PROBLEMS: Final = 20
 
@@ -89,7 +89,7 @@ def _empty(
 def _open(folder: int, name: bytes) -> int:
     """Open a folder, even one that its own owner may not look into."""
     try:
-        return os.open(name, _DIRECTORY, dir_fd=folder)
+        return os.open(name, DIRECTORY, dir_fd=folder)
     except PermissionError:
         if not hasattr(os, "O_PATH"):
             raise
@@ -98,7 +98,7 @@ def _open(folder: int, name: bytes) -> int:
         os.chmod(f"/proc/self/fd/{closed}", 0o700)
     finally:
         os.close(closed)
-    return os.open(name, _DIRECTORY, dir_fd=folder)
+    return os.open(name, DIRECTORY, dir_fd=folder)
 
 
 def _measure(folder: int, name: bytes, device: int, measured: Removed, level: int) -> None:
@@ -110,7 +110,7 @@ def _measure(folder: int, name: bytes, device: int, measured: Removed, level: in
             measured.freed_bytes += found.st_blocks * 512
         if not stat.S_ISDIR(found.st_mode):
             return
-        below = os.open(name, _DIRECTORY, dir_fd=folder)
+        below = os.open(name, DIRECTORY, dir_fd=folder)
     except OSError:
         return
     try:

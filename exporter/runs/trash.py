@@ -16,14 +16,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from exporter.runs.folder import RunError, RunFolder
+from exporter.runs.folder import DIRECTORY, RunError, RunFolder
 from exporter.runs.models import RecordedAction
 
 PATH: Final = ("backups", "trash")
 """Below the folder of the run journal."""
 KEEP_ANEW_SECONDS: Final = 72 * 3600.0
 """How long a run can be undone whose own keep time is not known any more."""
-_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _RUN: Final = re.compile(r"[0-9]{8}T[0-9]{6}-[0-9a-f]{4,16}")
 _ROWS: Final = re.compile(r"sessions-[0-9]{6}\.(rows|jsonl)\.gz")
 _NAME_BYTES: Final = 200
@@ -119,4 +118,4 @@ def _enter(above: int, name: str, *, create: bool) -> int:
             os.fsync(above)
         except FileExistsError:
             pass
-    return os.open(name, _DIRECTORY, dir_fd=above)
+    return os.open(name, DIRECTORY, dir_fd=above)

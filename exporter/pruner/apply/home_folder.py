@@ -12,13 +12,12 @@ import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from exporter.evidence.statx import is_mount_root
 from exporter.pruner.expected import ExpectedOnDisk, as_keys
+from exporter.runs.folder import DIRECTORY
 from exporter.runs.models import ActionFailure
-
-DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class SkipError(Exception):

@@ -16,7 +16,6 @@ from exporter.evidence.statx import is_mount_root
 from exporter.hermes.prunable_names import is_prunable_repo
 from exporter.pruner.apply.git_activity import is_fresh_lock, is_lock, refuse_if_git_works_in
 from exporter.pruner.apply.home_folder import (
-    DIRECTORY,
     SkipError,
     refuse_changed,
     refuse_foreign_file,
@@ -24,6 +23,7 @@ from exporter.pruner.apply.home_folder import (
 )
 from exporter.pruner.apply.move import MoveRemover
 from exporter.pruner.expected import ExpectedFolder
+from exporter.runs.folder import DIRECTORY
 from exporter.runs.models import RecordedAction
 
 _MOST_ENTRIES: Final = 1_000_000

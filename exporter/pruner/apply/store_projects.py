@@ -33,7 +33,6 @@ from exporter.hermes.prunable_names import is_prunable_project, project_files, p
 from exporter.hermes.small_files import read_small
 from exporter.pruner.apply.git_activity import is_fresh_lock, refuse_if_git_works_in
 from exporter.pruner.apply.home_folder import (
-    DIRECTORY,
     HomeFolder,
     MissingError,
     SkipError,
@@ -47,6 +46,7 @@ from exporter.pruner.apply.home_folder import (
 )
 from exporter.pruner.apply.rename import put_back, rename_no_replace
 from exporter.pruner.expected import ExpectedProject
+from exporter.runs.folder import DIRECTORY
 from exporter.runs.models import ActionFailure, RecordedAction
 from exporter.runs.remove_tree import remove_tree
 from exporter.runs.trash import RunTrash, name_in_trash

@@ -21,7 +21,7 @@ from exporter.hermes.sqlite_locks import probe_shm
 from exporter.pruner.apply.git_activity import is_fresh_lock, is_lock, refuse_if_git_works_in
 from exporter.pruner.apply.home_folder import HomeFolder, MissingError, SkipError
 from exporter.pruner.requests import UpkeepDone, UpkeepRequest
-from exporter.runs.folder import RunError, run_folder, run_lock
+from exporter.runs.folder import DIRECTORY, RunError, run_folder, run_lock
 from exporter.runs.remove_tree import measure_tree
 from exporter.snapshot import LockAnswer
 from exporter.writing.idle_wal import is_open_elsewhere
@@ -135,8 +135,7 @@ def _refuse_locks(store: int, now: float) -> None:
 
 
 def _entries(store: int, name: str) -> list[tuple[bytes, os.stat_result]]:
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    folder = os.open(name or ".", flags, dir_fd=store)
+    folder = os.open(name or ".", DIRECTORY, dir_fd=store)
     try:
         with os.scandir(folder) as entries:
             return [(os.fsencode(each.name), each.stat(follow_symlinks=False)) for each in entries]

@@ -6,11 +6,12 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
-from exporter.pruner.apply.home_folder import DIRECTORY, HomeFolder, SkipError
+from exporter.pruner.apply.home_folder import HomeFolder, SkipError
 from exporter.pruner.decide.inventory import HomeFile
 from exporter.pruner.decide.policies import POLICIES
 from exporter.pruner.decide.policy import FilesIn
 from exporter.pruner.gather.session_files import is_own_file
+from exporter.runs.folder import DIRECTORY
 
 ENTRIES_MAX: Final = 100_000
 """Limit on names read for one policy. Later files are found after earlier ones are gone."""

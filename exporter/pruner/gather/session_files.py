@@ -12,11 +12,11 @@ from msgspec import structs
 from exporter.hermes.paths import SESSIONS
 from exporter.hermes.session_files import FileOwners, is_surely_hermes, kind_of
 from exporter.pruner.decide.inventory import SessionFile
+from exporter.runs.folder import DIRECTORY
 
 FILES_MAX: Final = 100_000
 """Limit on listed files. Beyond it only bytes are counted."""
 _BLOCK_BYTES: Final = 512
-_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def list_files(home: str, owner: int) -> tuple[list[SessionFile], int]:
@@ -25,7 +25,7 @@ def list_files(home: str, owner: int) -> tuple[list[SessionFile], int]:
     If sessions/ is a link or another user's, it has none.
     """
     try:
-        folder = os.open(os.path.join(os.fsencode(home), SESSIONS), _DIRECTORY)
+        folder = os.open(os.path.join(os.fsencode(home), SESSIONS), DIRECTORY)
     except OSError:
         return [], 0
     try:
