@@ -23,7 +23,7 @@ from exporter.evidence.liveness import StartTimes
 from exporter.evidence.models import HomeEvidence
 from exporter.pruner.models import PruneReport
 from exporter.reaper.models import LeakCount, UnknownCount, VerdictCount
-from exporter.reaper.slow_start import HourlyLimit, SlowStart
+from exporter.reaper.slow_start import SlowStart
 from exporter.runs.models import RunKind
 from exporter.runs.summary import RunSummary
 from exporter.scan.filesystem import LOCAL_KINDS, NETWORK_KINDS
@@ -208,10 +208,6 @@ class HomeState:
         """True if automatic reaping has stopped itself until a person runs `reap --yes`."""
         return self._runs.tripped is not None
 
-    def hourly_limit(self, max_per_minute: int, now: float) -> HourlyLimit:
-        """Return what slow start allows automatic reaping in this hour."""
-        return self._slow_start.at(now, max_per_minute)
-
     @property
     def needs_healing(self) -> bool:
         """True if a session that was reaped may have been used again since."""
@@ -278,7 +274,7 @@ class HomeState:
             scanned_at=scanned_at,
             scan_seconds=self._scan_seconds,
             runs=self._runs,
-            hourly_limit=self.hourly_limit(own.reaper.max_per_minute, now),
+            hourly_limit=self._slow_start.at(now, own.reaper.max_per_minute),
             prune=self.prune if self.snapshot is not None else None,
             sessions_left_out=self._sessions.left_out,
             reaper_enforcing=own.reaper.mode is Mode.ENFORCE and self.home.may_write,

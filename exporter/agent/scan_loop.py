@@ -229,10 +229,8 @@ class ScanLoop:
     def _scan_dedicated(self, state: HomeState) -> None:
         self._probe_one(state)
         if state.new_probe is not None:
-            self._read(state, self._survey(self._targets(state.home, state.new_probe)).homes)
-
-    def _targets(self, home: Home, look: Probe) -> list[HomeFiles]:
-        return survey_targets(home, look, self.settings)
+            targets = survey_targets(state.home, state.new_probe, self.settings)
+            self._read(state, self._survey(targets).homes)
 
     def _probe_one(self, state: HomeState) -> None:
         state.begin(self._monotonic())
@@ -336,7 +334,7 @@ class ScanLoop:
                 each
                 for state in states
                 if state.new_probe
-                for each in self._targets(state.home, state.new_probe)
+                for each in survey_targets(state.home, state.new_probe, self.settings)
             ]
         )
         self._process_candidates = found.candidates

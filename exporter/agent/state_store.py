@@ -397,8 +397,10 @@ def copy_memories(state_dir: str, store: StateStore) -> None:
         connection = open_to_read(state_dir)
         try:
             known: list[Any] = connection.execute("SELECT path, label FROM homes").fetchall()
-            memories = _prune_memories(connection)
-            watched = _watched(connection)
+            memories = _by_home(connection, "SELECT path, prune_memory FROM homes")
+            watched = _by_home(
+                connection, "SELECT path, data FROM watched JOIN homes ON homes.id = watched.home"
+            )
             boots: list[Any] = connection.execute("SELECT id, began_at FROM boots").fetchall()
         finally:
             connection.close()
@@ -412,20 +414,10 @@ def copy_memories(state_dir: str, store: StateStore) -> None:
         store.keep_idleness(home, watched.get(home, b""))
 
 
-def _prune_memories(connection: apsw.Connection) -> dict[str, str]:
-    """Return the pruner's memories; none if an older agent wrote the state."""
+def _by_home(connection: apsw.Connection, query: str) -> dict[str, Any]:
+    """Return a value by the path of its home; none if an older agent wrote the state."""
     try:
-        rows: list[Any] = connection.execute("SELECT path, prune_memory FROM homes").fetchall()
+        rows: list[Any] = connection.execute(query).fetchall()
     except apsw.SQLError:
         return {}
     return dict(rows)
-
-
-def _watched(connection: apsw.Connection) -> dict[str, bytes]:
-    try:
-        rows: list[Any] = connection.execute(
-            "SELECT path, data FROM watched JOIN homes ON homes.id = watched.home"
-        ).fetchall()
-    except apsw.SQLError:
-        return {}
-    return {path: data for path, data in rows if isinstance(data, bytes)}
