@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from exporter.errors import HomeError
 from exporter.evidence.statx import is_mount_root
 from exporter.pruner.expected import ExpectedOnDisk, as_keys
 from exporter.runs.folder import DIRECTORY
@@ -112,8 +113,12 @@ def sync_folders(*folders: int) -> None:
             pass  # some filesystems cannot; the rename is atomic even so
 
 
-def move_error(error: OSError) -> ActionFailure:
-    """Return a failed system call as a reason."""
+def why_not_moved(error: SkipError | HomeError | OSError) -> str:
+    """Return why a target was left alone, or, as an ActionFailure, what failed."""
+    if isinstance(error, SkipError):
+        return str(error)
+    if isinstance(error, HomeError):
+        return ActionFailure(error)
     if error.errno == errno.EXDEV:
         return ActionFailure("the trash is on another filesystem")
     return ActionFailure(f"cannot move it: {error.strerror}")

@@ -15,10 +15,10 @@ from exporter.pruner.apply.home_folder import (
     MissingError,
     SkipError,
     exists_in,
-    move_error,
     split,
     stat_in,
     sync_folders,
+    why_not_moved,
 )
 from exporter.pruner.apply.rename import put_back, rename_no_replace
 from exporter.pruner.decide.policies import POLICIES
@@ -62,10 +62,8 @@ class MoveRemover(ABC):
                     self._delete(action, folder, name)
                 else:
                     self._move(action, folder, name, trash)
-        except SkipError as reason:
-            return str(reason)
-        except OSError as error:
-            return move_error(error)
+        except (SkipError, OSError) as error:
+            return why_not_moved(error)
         return ""
 
     def was_taken(self, action: RecordedAction, trash: RunTrash | None) -> bool:
@@ -95,10 +93,8 @@ class MoveRemover(ABC):
                 sync_folders(folder, trash.descriptor)
         except FileExistsError:
             return "there is a newer one in its place; the old one stays in the trash"
-        except SkipError as reason:
-            return str(reason)
-        except OSError as error:
-            return move_error(error)
+        except (SkipError, OSError) as error:
+            return why_not_moved(error)
         return ""
 
     def _refuse_name(self, policy: str, path: bytes) -> None:

@@ -37,17 +37,17 @@ from exporter.pruner.apply.home_folder import (
     MissingError,
     SkipError,
     exists_in,
-    move_error,
     refuse_changed,
     refuse_foreign_file,
     split,
     stat_in,
     sync_folders,
+    why_not_moved,
 )
 from exporter.pruner.apply.rename import put_back, rename_no_replace
 from exporter.pruner.expected import ExpectedProject
 from exporter.runs.folder import DIRECTORY
-from exporter.runs.models import ActionFailure, RecordedAction
+from exporter.runs.models import RecordedAction
 from exporter.runs.remove_tree import remove_tree
 from exporter.runs.trash import RunTrash, name_in_trash
 
@@ -115,12 +115,8 @@ class ProjectRemover:
                 remove_tree(trash.descriptor, name_in_trash(action))
                 raise
             self._move_files(action, trash)
-        except SkipError as reason:
-            return str(reason)
-        except HomeError as error:
-            return ActionFailure(error)
-        except OSError as error:
-            return move_error(error)
+        except (SkipError, HomeError, OSError) as error:
+            return why_not_moved(error)
         return ""
 
     def was_taken(self, action: RecordedAction, trash: RunTrash | None) -> bool:
@@ -165,12 +161,8 @@ class ProjectRemover:
                 remove_tree(folder, BUNDLE.encode())
         except FileExistsError:
             return "Hermes has written it anew; the old one stays in the trash"
-        except SkipError as reason:
-            return str(reason)
-        except HomeError as error:
-            return ActionFailure(error)
-        except OSError as error:
-            return move_error(error)
+        except (SkipError, HomeError, OSError) as error:
+            return why_not_moved(error)
         return ""
 
     # Checks
