@@ -22,16 +22,16 @@ def minute_of(host: str) -> int:
 
 def is_clean_up_due(now: float, last_at: float | None, host: str) -> bool:
     """True from the host's minute until 05:00, if there was no clean-up since that minute."""
-    local = datetime.fromtimestamp(now)  # noqa: DTZ006 - by the clock on the wall
+    local = datetime.fromtimestamp(now)  # noqa: DTZ006 - local time is meant
     begins = _begins(local, host)
-    if not begins <= local or local.time() >= _CLOSES:
+    if local < begins or local.time() >= _CLOSES:
         return False
     return last_at is None or not begins.timestamp() <= last_at <= now
 
 
 def next_clean_up(now: float, host: str) -> float:
     """Return when the host's minute is next."""
-    local = datetime.fromtimestamp(now)  # noqa: DTZ006 - by the clock on the wall
+    local = datetime.fromtimestamp(now)  # noqa: DTZ006 - local time is meant
     begins = _begins(local, host)
     if begins <= local:
         begins = _begins(local + timedelta(days=1), host)

@@ -22,7 +22,7 @@ CREATE TABLE IF NOT EXISTS label_activity (
     day INTEGER NOT NULL, PRIMARY KEY (home, family, value)
 ) WITHOUT ROWID;
 """
-"""When each value was last active; outside the versioned tables: an older agent needs it not."""
+"""When each value was last active. Outside the versioned tables: older agents do not need it."""
 _SEPARATOR: Final = "\x1f"
 
 

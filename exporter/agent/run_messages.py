@@ -23,7 +23,7 @@ SILENCE_SECONDS: Final = 60.0
 
 
 class RunWaits(Struct, frozen=True, tag="waits"):
-    """The agent is there, and still at it."""
+    """The agent is still working."""
 
 
 class RunProgress(Struct, frozen=True, tag="progress"):

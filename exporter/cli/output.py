@@ -54,7 +54,7 @@ def show(
 
 
 def as_called() -> str:
-    """Return what to type to run this program: its name, or its path where `PATH` has it not."""
+    """Return what to type to run this program: its name, or its path if `PATH` lacks it."""
     called = os.path.abspath(sys.argv[0])
     if os.path.basename(called) != PROGRAM or not os.access(called, os.X_OK):
         return PROGRAM

@@ -88,7 +88,7 @@ class JournalReader(JournalCounts):
         return found[0]
 
     def find_listed(self, run: str) -> Run:
-        """The same, as far as the journal lists its actions."""
+        """Return a run with the sums of the actions that are still listed, not of trimmed ones."""
         return self._listed("runs.id = ?", run)[0][0]
 
     def _runs(self, condition: str, *values: str) -> list[Run]:

@@ -185,7 +185,7 @@ def _state_of(path: str) -> _State | None:
 
 
 def _is_old_enough(seen: _State | None) -> bool:
-    """Two writes within one tick of the clock leave the same time: a new file is read again."""
+    """False for a file that was just written: a second write in the same tick leaves no trace."""
     return seen is None or time.time_ns() - seen[2] > _TICK_NS
 
 
@@ -193,7 +193,7 @@ def _valid(report: RunSummary) -> RunSummary:
     """Raise if the agent would refuse it: the owner may write anything into the journal."""
     encoded = msgspec.json.encode(report)
     if len(encoded) > _REPORT_BYTES_MAX:
-        raise ValueError("no run of ours has that much to say")
+        raise ValueError("the summary of the runs is too long to send")
     return msgspec.json.decode(encoded, type=RunSummary)
 
 

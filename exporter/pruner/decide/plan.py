@@ -107,9 +107,9 @@ class Choice(Struct, frozen=True):
 
     taken: CappedChoice
     left: list[ItemGroup]
-    """That for which there is no room."""
+    """What there is no room for."""
     no_room: str
-    """Why."""
+    """Why there is none; empty if there is room for all."""
     pressure: Pressure | None
 
     @property

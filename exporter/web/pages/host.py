@@ -1,4 +1,4 @@
-"""The page at `/`: what a tired engineer has to know about this host, in five seconds."""
+"""The page at `/`: what an engineer has to know about this host, at first sight."""
 
 from __future__ import annotations
 
