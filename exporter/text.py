@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 
 def escape_control(text: str) -> str:
@@ -41,6 +41,12 @@ def closest_match(word: str, known: Iterable[str]) -> str | None:
     by_lower = {name.lower(): name for name in known}
     matches = difflib.get_close_matches(word.lower(), by_lower, n=1)
     return by_lower[matches[0]] if matches else None
+
+
+def suggestion(word: str, known: Collection[str]) -> str:
+    """Return `did you mean 'a'?`, or `use a, b or c` if no known word is close."""
+    meant = closest_match(word, known)
+    return f"did you mean '{meant}'?" if meant else f"use {join_words(known)}"
 
 
 def join_words(words: Iterable[str], conjunction: str = "or") -> str:

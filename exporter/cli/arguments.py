@@ -14,7 +14,7 @@ from exporter.agent.options import DEFAULT_LISTEN_ADDRESS, DEFAULT_TELEMETRY_PAT
 from exporter.cli import output
 from exporter.config import paths
 from exporter.errors import ExporterError, PartlyDoneError, UsageError
-from exporter.text import closest_match, join_words, quoted
+from exporter.text import join_words, quoted, suggestion
 
 if TYPE_CHECKING:  # a command that only asks loads nothing of this
     from exporter.agent.run_result import RunReport
@@ -313,9 +313,7 @@ class OneOf:
     def __call__(self, text: str) -> str:
         if text in self.words:
             return text
-        meant = closest_match(text, self.words)
-        fix = f"did you mean '{meant}'?" if meant else f"use {join_words(self.words)}"
-        raise ArgumentTypeError(f"unknown value {quoted(text)}, {fix}")
+        raise ArgumentTypeError(f"unknown value {quoted(text)}, {suggestion(text, self.words)}")
 
 
 def directory(text: str) -> str:

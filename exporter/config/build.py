@@ -20,7 +20,7 @@ from exporter.config.table import (
     ValuesByName,
 )
 from exporter.config.yaml_tree import MappingNode, Node, ScalarNode, SequenceNode
-from exporter.text import closest_match, escape_control, join_words, quoted, shortened
+from exporter.text import escape_control, quoted, shortened, suggestion
 
 _OFF = ("off", "false")
 """Programs that write YAML turn `off` into `false`."""
@@ -82,8 +82,7 @@ class Builder:
             elif name.text in spec.retired:
                 self._add(name, where, f"is no longer a key, {spec.retired[name.text]}")
             else:
-                meant = closest_match(name.text, spec.entries)
-                fix = f"did you mean '{meant}'?" if meant else f"use {join_words(spec.entries)}"
+                fix = suggestion(name.text, spec.entries)
                 self._add(name, where, f"unknown {spec.noun}, {fix}")
             lines.setdefault(name.text, name.line)
         return given

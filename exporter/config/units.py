@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Generic, TypeVar
 
-from exporter.text import closest_match, join_words, quoted
+from exporter.text import join_words, quoted, suggestion
 
 T = TypeVar("T")
 W = TypeVar("W", bound=str)
@@ -70,9 +70,7 @@ def _split(text: str, expected: str) -> tuple[Decimal, str]:
 
 def _scale(unit: str, units: Mapping[str, Decimal]) -> Decimal:
     if unit not in units:
-        meant = closest_match(unit, units)
-        fix = f"did you mean '{meant}'?" if meant else f"use {join_words(units)}"
-        raise ValueError(f"unknown unit {quoted(unit)}, {fix}")
+        raise ValueError(f"unknown unit {quoted(unit)}, {suggestion(unit, units)}")
     return units[unit]
 
 
@@ -185,9 +183,7 @@ def choice(name: str, words: Iterable[W]) -> Unit[W]:
     def parse(text: str) -> W:
         if text in known:
             return known[text]
-        meant = closest_match(text, known)
-        fix = f"did you mean '{meant}'?" if meant else f"use {join_words(known)}"
-        raise ValueError(f"unknown {name} {quoted(text)}, {fix}")
+        raise ValueError(f"unknown {name} {quoted(text)}, {suggestion(text, known)}")
 
     return Unit(join_words(f"`{word}`" for word in known), parse)
 
