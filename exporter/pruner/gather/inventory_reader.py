@@ -7,13 +7,11 @@ closed before anything else is read. Nothing is written: the caller gets what it
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import apsw
-import msgspec
 from msgspec import Struct, structs
 
 from exporter.errors import DatabaseError
@@ -28,21 +26,19 @@ from exporter.hermes.continuity import (
 from exporter.hermes.heartbeats import read_life_signs
 from exporter.hermes.own_pruning import OwnPruning, read_own_pruning
 from exporter.hermes.payload_sizes import MeasuredSizes, PayloadSizes
-from exporter.hermes.prune_queries import PruneColumns, PruneQueries, children
 from exporter.hermes.routing import read_routing
-from exporter.hermes.schema import Schema, probe_schema
+from exporter.hermes.schema import probe_schema
 from exporter.hermes.session_files import FileOwners
-from exporter.hermes.session_queries import SessionQueries, SessionRecord
-from exporter.hermes.session_state import ended_session_state
+from exporter.hermes.session_queries import SessionQueries
 from exporter.pruner.decide.inventory import (
     Inventory,
     InventorySession,
-    ParentLink,
     Safeguards,
     SessionFile,
 )
 from exporter.pruner.gather.checkpoints import CheckpointReader, KnownWorkdirs
 from exporter.pruner.gather.earlier_runs import EarlierRuns, read_runs
+from exporter.pruner.gather.inventory_sessions import read_sessions
 from exporter.pruner.gather.policy_files import list_policy_files
 from exporter.pruner.gather.seen_deletions import DatabaseState, RunEffects, find_deletions
 from exporter.pruner.gather.session_files import list_files, owners_of, with_owners
@@ -63,8 +59,6 @@ from exporter.snapshot import DiskKind, DiskReport, Hold
 _READ_SECONDS: Final = 90.0
 _MEASURE_SECONDS: Final = 2.0
 """Time for measuring messages in one scan; a large home needs a few scans."""
-_NO_STATE: Final = b"{}"
-_FUTURE_TOLERANCE_SECONDS: Final = 60.0
 _CHECKPOINT_KINDS: Final = (
     DiskKind.CHECKPOINTS_LEGACY,
     DiskKind.CHECKPOINTS_STORE,
@@ -264,8 +258,8 @@ class InventoryReader:
         self_pruning = read_own_pruning(self._home, connection, schema)
         seconds = _READ_SECONDS if request.thorough else _MEASURE_SECONDS
         self._payloads.measure(connection, schema, seconds)
-        sessions = self._read_sessions(
-            connection, schema, now, with_states=not request.figures_only
+        sessions = read_sessions(
+            connection, schema, self._payloads, now, with_states=not request.figures_only
         )
         return _DatabaseFacts(
             sessions=sessions,
@@ -276,34 +270,6 @@ class InventoryReader:
             can_hide_rows=schema.has("sessions", "archived"),
             unreadable=() if routing.readable else ("routing",),
         )
-
-    def _read_sessions(
-        self, connection: apsw.Connection, schema: Schema, now: float, *, with_states: bool
-    ) -> list[InventorySession]:
-        """Return all sessions. The rows are read in slices, to need less memory."""
-        counts = children(connection, schema)
-        sessions: list[InventorySession] = []
-        with_parents: dict[int, PruneColumns] = {}
-        reasons: dict[str, str] = {}
-        for part in PruneQueries(schema).slices(connection):
-            for record, extras in part:
-                if record.is_emptied:
-                    continue  # pruned already: only its row waits for a process to end
-                row, rows = record.row, record.messages.rows
-                reasons[row.id] = sys.intern(row.end_reason)
-                if row.parent_id is not None:
-                    with_parents[len(sessions)] = extras
-                size = self._payloads.of(connection, schema, row.id, rows)
-                expected = _NO_STATE
-                if with_states and not row.is_open:
-                    expected = _state(record, extras, counts.get(row.id, 0))
-                sessions.append(_session(record, extras, expected, size, now))
-        self._payloads.forget_others()
-        for number, extras in with_parents.items():
-            session = sessions[number]
-            link = _link(session.parent_id, extras, reasons)
-            sessions[number] = structs.replace(session, link=link)
-        return sessions
 
     def _recognise(
         self,
@@ -374,59 +340,6 @@ def _has_more_than(sessions_max: int | None, connection: apsw.Connection) -> boo
     if sessions_max is None:
         return False
     return SessionQueries(probe_schema(connection)).count(connection) > sessions_max
-
-
-def _state(record: SessionRecord, extras: PruneColumns, children: int) -> bytes:
-    """Return what an ended session must still be like when it is deleted."""
-    return msgspec.json.encode(
-        ended_session_state(
-            record, archived=extras.archived, titled=extras.titled, children=children
-        )
-    )
-
-
-def _session(
-    record: SessionRecord, extras: PruneColumns, expected: bytes, payload: int, now: float
-) -> InventorySession:
-    row, messages, _ = record
-    clocks = [row.started_at, messages.newest, row.last_activity_at, row.last_heartbeat_at]
-    known = [clock for clock in (*clocks, row.ended_at) if clock is not None]
-    latest = max(known, default=0.0)
-    return InventorySession(
-        id=row.id,
-        source=sys.intern(row.source),
-        is_open=bool(row.is_open),
-        last_activity_at=latest,
-        clocks_sane=(
-            row.intact == 1
-            and row.started_at is not None
-            and (bool(row.is_open) or row.ended_at is not None)
-            and (messages.newest is not None or messages.rows == 0)
-            and 0 < latest <= now + _FUTURE_TOLERANCE_SECONDS
-        ),
-        size=max(messages.rows, extras.message_count),
-        payload_bytes=extras.row_bytes + payload,
-        end_reason=sys.intern(row.end_reason),
-        ended_at=row.ended_at,
-        parent_id=row.parent_id,
-        archived=extras.archived,
-        emptied=bool(row.emptied),
-        pinned=bool(row.pinned),
-        titled=extras.titled,
-        handed_off=row.handoff_state in ("pending", "running"),
-        expected=expected,
-    )
-
-
-def _link(parent_id: str | None, extras: PruneColumns, reasons: Mapping[str, str]) -> ParentLink:
-    """Return how a session is related to its parent. Its own columns win over its parent's."""
-    if parent_id is None or parent_id not in reasons:
-        return ParentLink.NONE
-    if extras.delegated:
-        return ParentLink.DELEGATE
-    if extras.branched or reasons[parent_id] == "branched":
-        return ParentLink.BRANCH
-    return ParentLink.COMPRESSION if reasons[parent_id] == "compression" else ParentLink.CHILD
 
 
 def _bytes_of(walked: DiskReport) -> int | None:
