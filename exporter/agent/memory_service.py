@@ -9,7 +9,8 @@ from typing import Any
 from msgspec import structs
 
 from exporter.agent.home_state import HomeState
-from exporter.agent.scan_loop import ScanLoop, ScanPurpose
+from exporter.agent.scan_loop import ScanLoop
+from exporter.agent.scan_request import ScanPurpose
 from exporter.agent.service import HostService
 from exporter.agent.visibility import runbook_advice
 from exporter.collectors.view import HostView

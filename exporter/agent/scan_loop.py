@@ -11,7 +11,6 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from exporter import __version__
@@ -21,8 +20,7 @@ from exporter.agent.auto_reap import AutomaticReaper
 from exporter.agent.home_finder import HomeFinder, HomeSource
 from exporter.agent.home_state import HomeState
 from exporter.agent.home_workers import DEDICATED_MAX, HomeWorkers
-from exporter.agent.readings_folder import ReadingsFolder
-from exporter.agent.scan_request import scan_request, survey_targets, target_key
+from exporter.agent.scan_request import ScanPurpose, scan_request, survey_targets, target_key
 from exporter.agent.scheduler import ScanHome, Scheduler, WorkerQueue
 from exporter.agent.state_store import StateStore
 from exporter.agent.watched_homes import WatchedHomes
@@ -62,22 +60,6 @@ PROBE_SECONDS: Final = 10.0
 READ_SECONDS: Final = 120.0
 _CLOCK_STEP_SECONDS: Final = 3600.0
 """Policies count in days. A clock that is corrected in small steps stays within this limit."""
-
-
-@dataclass(frozen=True, slots=True)
-class ScanPurpose:
-    """What a scan is for: the plans to make, and what it need not read."""
-
-    want: Callable[[HomeState], Want] | None = None
-    """Returns the plans wanted for a home; None: the plans that are due by the configuration."""
-    walk_disk: bool = True
-    list_sessions: bool = True
-    presume_by_clock: bool = False
-    """Idle time by Hermes's own timestamps counts as if an agent had watched it."""
-    include_undone: bool = False
-    """What an undo opened again is not held for that."""
-    readings: ReadingsFolder | None = None
-    """For a command that only shows figures: start with what an earlier one read, and keep it."""
 
 
 _AUTOMATIC: Final = ScanPurpose()
@@ -275,17 +257,12 @@ class ScanLoop:
             settings=self.settings,
             clock_stepped=self._clock_stepped(),
             watched=self._store.watched(state.home.path) if state.has_new_worker else b"",
-            kept=purpose.readings.load(state.home.path) if purpose.readings is not None else None,
             watermark=self._store.watermark(state.home.path),
             homes=self._homes.by_path.keys(),
             file_patterns=self._file_patterns,
             every_session=self._every_session,
-            judge_now=self._every_session or want != Want(),
-            presume_by_clock=purpose.presume_by_clock,
-            include_undone=purpose.include_undone,
+            purpose=purpose,
             want=want,
-            walk_disk=purpose.walk_disk,
-            list_sessions=purpose.list_sessions,
             report_usage=self._counts_usage,
         )
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from exporter.agent.home_state import blindness
+from exporter.agent.home_state import HomeState, blindness
+from exporter.agent.readings_folder import ReadingsFolder
 from exporter.collectors.labels import LabelFamily, label_value
 from exporter.config.settings import Settings
 from exporter.discovery.homes import Home
@@ -21,6 +23,22 @@ _HOLDERS_MAX: Final = 500
 """Limit on processes, and on sessions they name, for verdicts; more can only be an attack."""
 
 
+@dataclass(frozen=True, slots=True)
+class ScanPurpose:
+    """What a scan is for: the plans to make, and what it need not read."""
+
+    want: Callable[[HomeState], Want] | None = None
+    """Returns the plans wanted for a home; None: the plans that are due by the configuration."""
+    walk_disk: bool = True
+    list_sessions: bool = True
+    presume_by_clock: bool = False
+    """Idle time by Hermes's own timestamps counts as if an agent had watched it."""
+    include_undone: bool = False
+    """What an undo opened again is not held for that."""
+    readings: ReadingsFolder | None = None
+    """For a command that only shows figures: start with what an earlier one read, and keep it."""
+
+
 def scan_request(
     home: Home,
     look: Probe,
@@ -29,17 +47,12 @@ def scan_request(
     settings: Settings,
     clock_stepped: bool,
     watched: bytes,
-    kept: bytes | None,
     watermark: int,
     homes: Collection[str],
     file_patterns: Sequence[str],
     every_session: bool,
-    judge_now: bool,
-    presume_by_clock: bool,
-    include_undone: bool,
+    purpose: ScanPurpose,
     want: Want,
-    walk_disk: bool,
-    list_sessions: bool,
     report_usage: bool,
 ) -> ScanRequest:
     """Build the request to read a home that has been probed.
@@ -49,6 +62,7 @@ def scan_request(
     databases = [look.state, *look.boards]
     evidence = {each.name: surveyed.get(target_key(home.path, each.name)) for each in databases}
     own = settings.for_home(home)
+    judge_now = every_session or want != Want()
     main = evidence["state.db"]
     return ScanRequest(
         home=home.path,
@@ -84,15 +98,15 @@ def scan_request(
             confirmations=own.reaper.confirmations,
             presume_server_seconds=own.reaper.presume_after.beside_servers(),
             presume_chat_seconds=own.reaper.presume_after.beside_chats(),
-            presume_by_clock=presume_by_clock,
+            presume_by_clock=purpose.presume_by_clock,
             interval_seconds=0.0 if judge_now else own.reaper.interval_seconds,
             end_reason=own.reaper.end_reason,
         ),
-        undone_seconds=0.0 if include_undone else own.prune.keep.undone_seconds,
+        undone_seconds=0.0 if purpose.include_undone else own.prune.keep.undone_seconds,
         watched=watched,
-        kept=kept,
-        walk_disk=walk_disk,
-        list_sessions=list_sessions,
+        kept=purpose.readings.load(home.path) if purpose.readings is not None else None,
+        walk_disk=purpose.walk_disk,
+        list_sessions=purpose.list_sessions,
         report_usage=report_usage,
         want=want,
     )

@@ -20,7 +20,8 @@ from exporter.agent.manual_run import Acting, ManualRun, OnProgress, uninterrupt
 from exporter.agent.readings_folder import ReadingsFolder
 from exporter.agent.run_history import Announce, UndoReport
 from exporter.agent.run_result import RunReport, RunResult, unknown_sources
-from exporter.agent.scan_loop import PROBE_SECONDS, READ_SECONDS, ScanLoop, ScanPurpose
+from exporter.agent.scan_loop import PROBE_SECONDS, READ_SECONDS, ScanLoop
+from exporter.agent.scan_request import ScanPurpose
 from exporter.agent.session_list import explained_row
 from exporter.agent.socket_messages import OpenSessions
 from exporter.agent.status import cannot_write, newest_first
