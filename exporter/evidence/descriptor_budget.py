@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from contextlib import suppress
 from typing import Final
 
-from exporter.evidence.procfs import is_gone, read_real_uid
+from exporter.evidence.procfs import GONE, read_real_uid
 
 DESCRIPTORS_PER_USER: Final = 20_000
 _ROOT: Final = 0
@@ -57,10 +58,7 @@ class DescriptorBudget:
             return True
         by_user: Counter[int] = Counter()
         for counted, count in self._by_process.items():
-            try:
+            with suppress(*GONE):
                 by_user[read_real_uid(self._proc, counted)] += count
-            except OSError as error:
-                if not is_gone(error):
-                    raise
         self._by_process, self._by_user = None, by_user
         return False

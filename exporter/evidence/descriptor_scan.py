@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Collection, Iterable
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from msgspec import structs
@@ -13,9 +15,9 @@ from exporter.evidence.models import HomeFiles
 from exporter.evidence.overlays import mount_table, upper_folders
 from exporter.evidence.process import Descriptor, PinnedProcess
 from exporter.evidence.procfs import (
+    GONE,
     ProcessStat,
     find_descriptors,
-    is_gone,
     list_kernel_threads,
     list_pids,
     read_real_uid,
@@ -37,8 +39,7 @@ class WantedFiles:
         homes = tuple(targets)
         names = (home.name for home in homes)
         self.names: Final = frozenset({DATABASE_NAME, GATEWAY_LOCK_NAME, *names})
-        files = {file for home in homes for file in (home.database, home.wal, home.shm)}
-        self._files: Final = files - {None}
+        self._files: Final = {file for home in homes for file in home.files}
         self._places: Final = {(home.directory, home.name) for home in homes if home.directory}
 
     def concerns(self, descriptors: Iterable[Descriptor]) -> bool:
@@ -96,46 +97,46 @@ class SeenProcesses:
 
     def __init__(self) -> None:
         self.by_pid: dict[int, SeenProcess] = {}
-        self._by_file: dict[FileIdentity, set[int]] = {}
-        self._by_place: dict[tuple[str, str], set[int]] = {}
-        self._lockers: dict[FileIdentity, set[int]] = {}
-        self._flock_owners: dict[FileIdentity, set[int]] = {}
+        self._pids: defaultdict[FileIdentity | tuple[str, str], set[int]] = defaultdict(set)
+        """By file, and by folder and name."""
 
     def add(self, seen_process: SeenProcess) -> None:
         self.by_pid[seen_process.pid] = seen_process
         for found in seen_process.descriptors:
-            self._by_file.setdefault(found.identity, set()).add(seen_process.pid)
-            self._by_place.setdefault((found.directory, found.name), set()).add(seen_process.pid)
-            if found.locked:
-                self._lockers.setdefault(found.identity, set()).add(seen_process.pid)
-            takers = {lock.pid for lock in found.locks if lock.kind == "FLOCK"}
-            self._flock_owners.setdefault(found.identity, set()).update(takers)
+            self._pids[found.identity].add(seen_process.pid)
+            self._pids[found.directory, found.name].add(seen_process.pid)
 
     def of(self, home: HomeFiles) -> list[tuple[SeenProcess, OpenFiles]]:
         """Return the processes that have a file of this home's database open, by PID."""
-        files = (home.database, home.wal, home.shm)
-        pids = self._by_place.get((home.directory, home.name), set()).union(
-            *(self._by_file.get(file, set()) for file in files if file)
+        pids = self._pids.get((home.directory, home.name), set()).union(
+            *(self._pids.get(file, ()) for file in home.files)
         )
         having = [
             (seen, open_files(home, seen.descriptors, seen.uid))
-            for seen in map(self.by_pid.__getitem__, pids)
+            for seen in map(self.by_pid.__getitem__, sorted(pids))
         ]
-        return sorted((pair for pair in having if pair[1].any), key=lambda pair: pair[0].pid)
+        return [pair for pair in having if pair[1].any]
 
     def lock_owners(self, file: FileIdentity) -> set[int]:
         """Return the processes that have SQLite's lock on a file, by their own fdinfo."""
-        return self._lockers.get(file, set())
+        return {pid for pid, found in self._descriptors(file) if found.locked}
 
     def flock_owners(self, file: FileIdentity) -> set[int]:
         """Return the processes that took a flock that is still held.
 
         They may be dead: a child keeps its dead parent's flock.
         """
-        return self._flock_owners.get(file, set())
+        locks = (lock for _, found in self._descriptors(file) for lock in found.locks)
+        return {lock.pid for lock in locks if lock.kind == "FLOCK"}
 
     def inodes(self) -> set[int]:
-        return {file.inode for file in self._by_file}
+        return {key.inode for key in self._pids if isinstance(key, FileIdentity)}
+
+    def _descriptors(self, file: FileIdentity) -> Iterator[tuple[int, Descriptor]]:
+        for pid in self._pids.get(file, ()):
+            for found in self.by_pid[pid].descriptors:
+                if found.identity == file:
+                    yield pid, found
 
 
 class ProcessScan:
@@ -146,7 +147,7 @@ class ProcessScan:
         self.budget: Final = DescriptorBudget(descriptors_per_user, proc)
         self.unreadable: Final[list[int]] = []
         self.failed_users: Final[set[int]] = set()
-        """Users whose processes could not be read for another reason; -1 for an unknown user."""
+        """Users whose processes could not be read for another reason."""
         self.upper_folders: Final[set[str]] = set()
         self._proc = proc
         self._wanted = wanted
@@ -162,9 +163,10 @@ class ProcessScan:
                 self._look_at_mounts(pid)
             except PermissionError:
                 self.unreadable.append(pid)
-            except OSError as error:
-                if not is_gone(error):
-                    self.failed_users.add(self._user_of(pid))
+            except GONE:
+                continue
+            except OSError:
+                self.failed_users.add(self._user_of(pid))
 
     def scan_process(self, pid: int) -> None:
         """Scan one process, and add it to `seen_processes` if it has a file of interest open.
@@ -203,7 +205,7 @@ class ProcessScan:
         try:
             return read_real_uid(self._proc, pid)
         except OSError:
-            return -1
+            return 0  # a user that is not known counts as root, who can write every home
 
 
 def read_process(
@@ -234,6 +236,14 @@ def read_process(
         )
 
 
+def read_open_files(process: PinnedProcess, home: HomeFiles) -> OpenFiles:
+    """Return the files of this home's database that a process has open; raise OSError."""
+    if process.stat().dead:
+        raise ProcessLookupError(errno.ESRCH, "it is a zombie", str(process.pid))
+    uid, _ = process.user_and_namespace_pid()
+    return open_files(home, process.descriptors({home.name}), uid)
+
+
 def open_files(home: HomeFiles, descriptors: Collection[Descriptor], uid: int) -> OpenFiles:
     """Return the descriptors that belong to this home's database; `uid` is the process's user.
 
@@ -243,22 +253,29 @@ def open_files(home: HomeFiles, descriptors: Collection[Descriptor], uid: int) -
     identities count.
     """
     ours = [found for found in descriptors if found.name == home.name]
-    database = _prefer_locked(found for found in ours if _is_file(found, "", home.database))
+
+    def find(suffix: str, identity: FileIdentity | None, folder: str | None) -> Descriptor | None:
+        having = (
+            found
+            for found in ours
+            if found.suffix == suffix and not found.deleted
+            if found.identity == identity or found.directory == folder
+        )
+        # The kernel shows a lock at only one of several descriptors of the same file.
+        return max(having, key=lambda each: (each.locked, each.identity == identity), default=None)
+
+    database = find("", home.database, None)
     folder = database.directory if database else None
-
-    def sidecar(suffix: str, identity: FileIdentity | None) -> Descriptor | None:
-        beside = (found for found in ours if found.suffix == suffix and found.directory == folder)
-        known = (found for found in ours if _is_file(found, suffix, identity))
-        return _prefer_locked(found for found in (*known, *beside) if not found.deleted)
-
-    wal, shm = sidecar("-wal", home.wal), sidecar("-shm", home.shm)
-    trusted = home.owner is None or uid in (0, home.owner)
+    wal, shm = find("-wal", home.wal, folder), find("-shm", home.shm, folder)
+    trusted = home.trusts(uid)
     writes = any(found is not None and not found.read_only for found in (database, shm))
-    # Any user can have a deleted file with this path. So the home's path counts only for trusted
-    # processes, and the database's folder only for trusted processes or those that can write.
+    # A container may use the same path on another device. And any user can have a deleted file with
+    # this path: so the home's path counts only for trusted processes, and the database's folder
+    # only for trusted processes or those that can write.
+    device = home.database.device if home.database else None
     deleted = any(
         found.deleted
-        and _same_device(found, home)
+        and found.identity.device == device
         and (
             (found.suffix and found.directory == folder and (trusted or writes))
             or (found.directory == home.directory and trusted)
@@ -266,33 +283,3 @@ def open_files(home: HomeFiles, descriptors: Collection[Descriptor], uid: int) -
         for found in ours
     )
     return OpenFiles(database, wal, shm, deleted, stranger=not (trusted or writes))
-
-
-def locks_another_file(process: PinnedProcess, home: HomeFiles) -> bool:
-    """True if a lock of this process is on a file of another filesystem, with the same inode.
-
-    The lock table names files by inode alone.
-    """
-    ours = {home.database, home.shm} - {None}
-    found = process.identities({file.inode for file in ours if file is not None})
-    return bool(found) and not found & ours
-
-
-def _prefer_locked(found: Iterable[Descriptor]) -> Descriptor | None:
-    """Return one of them, preferably a locked one.
-
-    The kernel shows a lock at only one of several descriptors of the same file.
-    """
-    return max(found, key=lambda descriptor: descriptor.locked, default=None)
-
-
-def _is_file(found: Descriptor, suffix: str, identity: FileIdentity | None) -> bool:
-    return not found.deleted and found.suffix == suffix and found.identity == identity
-
-
-def _same_device(found: Descriptor, home: HomeFiles) -> bool:
-    """True if the file is on this home's device.
-
-    A container may use the same path on another one.
-    """
-    return home.database is not None and found.identity.device == home.database.device

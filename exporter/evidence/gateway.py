@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
-from exporter.evidence.boot import Clock
 from exporter.evidence.holders import SurveyContext
 from exporter.evidence.models import (
     HIDES_PROCESSES,
@@ -19,7 +18,7 @@ from exporter.evidence.models import (
     HomeFiles,
 )
 from exporter.evidence.process import PinnedProcess
-from exporter.evidence.procfs import ProcessStat, is_gone
+from exporter.evidence.procfs import GONE
 from exporter.hermes.process_kinds import UNREADABLE, ProcessKind, classify
 from exporter.snapshot import GatewayFiles
 
@@ -27,12 +26,12 @@ _DOWN: Final = GatewayEvidence(GatewayState.DOWN)
 _UNKNOWN: Final = GatewayEvidence(GatewayState.UNKNOWN)
 
 
-class GatewayCandidate(NamedTuple):
+class _Candidate(NamedTuple):
     """A living process that may be the gateway."""
 
     pid: int
     namespace_pid: int
-    stat: ProcessStat
+    start_ticks: int
     kind: ProcessKind
 
 
@@ -44,7 +43,6 @@ def judge_gateway(
     The recorded PID is the gateway's own view. In a container it differs from the PID that we see,
     so a holder of the database may be the recorded process too.
     """
-    locks = context.locks
     owners = _lock_owners(files, context)
     holders = context.process_scan.seen_processes.of(home)
     contained = {seen.pid for seen, _ in holders if seen.namespace_pid == files.pid}
@@ -57,12 +55,11 @@ def judge_gateway(
         return _UNKNOWN
     recorded = next((found for found in suspects.values() if _is_recorded(found, files)), None)
     if recorded is not None:
-        if recorded.pid in owners:
-            return _up(recorded, context.clock)
-        return _UNKNOWN
+        return _up(recorded, context) if recorded.pid in owners else _UNKNOWN
     for pid in owners & suspects.keys():
         if suspects[pid].kind is ProcessKind.GATEWAY:
-            return _up(suspects[pid], context.clock)  # its record is not written yet
+            return _up(suspects[pid], context)  # its record is not written yet
+    locks = context.locks
     if locks is None or locks.failed or HIDES_PROCESSES & set(blind):
         return _UNKNOWN
     # A lock whose owner is gone is kept by a child that the gateway forked: the gateway is down.
@@ -83,20 +80,19 @@ def _lock_owners(files: GatewayFiles, context: SurveyContext) -> set[int]:
     return owners
 
 
-def _is_recorded(suspect: GatewayCandidate, files: GatewayFiles) -> bool:
+def _is_recorded(suspect: _Candidate, files: GatewayFiles) -> bool:
     if files.pid is None or files.pid not in (suspect.pid, suspect.namespace_pid):
         return False
     if files.start_ticks is None:
         return suspect.kind is ProcessKind.GATEWAY
-    return suspect.stat.start_ticks == files.start_ticks
+    return suspect.start_ticks == files.start_ticks
 
 
-def _up(suspect: GatewayCandidate, clock: Clock) -> GatewayEvidence:
-    started_at = clock.epoch(suspect.stat.start_ticks)
-    return GatewayEvidence(GatewayState.UP, started_at)
+def _up(suspect: _Candidate, context: SurveyContext) -> GatewayEvidence:
+    return GatewayEvidence(GatewayState.UP, context.clock.epoch(suspect.start_ticks))
 
 
-def _read_candidate(proc: str, pid: int) -> GatewayCandidate | None:
+def _read_candidate(proc: str, pid: int) -> _Candidate | None:
     """Return the process; None if it is dead, gone or hidden; raise OSError if not known."""
     if pid <= 0:
         return None
@@ -106,9 +102,8 @@ def _read_candidate(proc: str, pid: int) -> GatewayCandidate | None:
             if stat.dead:
                 return None
             command_line = process.command_line()
-            role = UNREADABLE if command_line is None else classify(command_line)
-            return GatewayCandidate(pid, process.user_and_namespace_pid()[1], stat, role.kind)
-    except OSError as error:
-        if is_gone(error):
-            return None
-        raise
+            kind = (UNREADABLE if command_line is None else classify(command_line)).kind
+            namespace_pid = process.user_and_namespace_pid()[1]
+            return _Candidate(pid, namespace_pid, stat.start_ticks, kind)
+    except GONE:
+        return None

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final, NamedTuple
 
 from exporter.evidence.boot import Clock
 from exporter.evidence.descriptor_scan import OpenFiles, ProcessScan, SeenProcess
 from exporter.evidence.lock_table import LockReader
 from exporter.evidence.lost_locks import (
-    NO_LOCKS,
-    Locks,
-    confirm_missing,
     is_forked_copy,
+    lost_at_every_check,
+    lost_now,
     missing_locks,
-    own_locks,
 )
 from exporter.evidence.models import Blindness, Holder, HomeFiles, NamedSession
-from exporter.evidence.named_sessions import sessions_of
-from exporter.evidence.process import Descriptor
-from exporter.evidence.procfs import ancestors
-from exporter.hermes.process_kinds import ProcessKind
+from exporter.evidence.process import Descriptor, PinnedProcess
+from exporter.evidence.procfs import GONE, ancestors, list_pids, read_stat
+from exporter.hermes.process_kinds import NamedBy, ProcessKind, session_in_environment
+
+_CHILDREN_MAX: Final = 256
 
 
 class SurveyContext(NamedTuple):
@@ -34,8 +34,8 @@ class SurveyContext(NamedTuple):
     locks: LockReader | None
     """None if this system does not show locks."""
     blind: list[Blindness]
-    checks: int
     pause: Callable[[], None]
+    """Wait between two checks for a missing lock."""
 
 
 def describe_holders(
@@ -55,18 +55,23 @@ def _describe(
     context: SurveyContext,
     blind: list[Blindness],
 ) -> Holder:
-    held, missing, inherited = own_locks(has), NO_LOCKS, NO_LOCKS
-    if context.locks is not None and missing_locks(home, has, held) != NO_LOCKS:
-        owners = _owners(has.database, context), _owners(has.shm, context)
-        held = Locks(*(seen.pid in pids for pids in owners))
-        missing = missing_locks(home, has, held)
-        forked_copy = Locks(*(is_forked_copy(seen.stat, pids, context.proc) for pids in owners))
-        inherited = missing & forked_copy
-        missing = missing.without(inherited)
-    if missing != NO_LOCKS:
-        missing &= confirm_missing(
-            home, seen, proc=context.proc, checks=context.checks, pause=context.pause
-        )
+    missing = missing_locks(home, has) if context.locks is not None else frozenset()
+    inherited = False
+    for file in (has.database, has.shm):
+        if file is not None and file.suffix in missing:
+            owners = _owners(file, context)
+            forked_copy = seen.pid not in owners and is_forked_copy(seen.stat, owners, context.proc)
+            inherited |= forked_copy
+            if forked_copy or seen.pid in owners:
+                missing -= {file.suffix}
+    if missing:
+        look = partial(lost_now, home, seen.pid, context.proc, seen.stat.start_ticks)
+        missing &= lost_at_every_check(look, context.pause)
+    try:
+        sessions = tuple(dict.fromkeys(_sessions(home, seen, context.proc)))
+    except OSError:
+        blind.append(Blindness.UNREADABLE)
+        sessions = ()
     ours = _is_ours(seen, context)
     return Holder(
         pid=seen.pid,
@@ -76,30 +81,26 @@ def _describe(
         kind=ProcessKind.EXPORTER if ours else seen.role.kind,
         may_resume=seen.role.may_resume,
         shm_inode=has.shm.identity.inode if has.shm and not has.stranger else None,
-        lockless_database=missing.database,
-        lockless_shm=missing.shm,
+        lockless_database="" in missing,
+        lockless_shm="-shm" in missing,
         deleted_wal=has.deleted,
-        forked_copy=inherited != NO_LOCKS,
+        forked_copy=inherited,
         outsider=has.stranger,
-        sessions=_sessions(home, seen, context, blind),
+        sessions=sessions,
         written=seen.written,
         ours=ours,
         stopped=seen.stopped,
     )
 
 
-def _sessions(
-    home: HomeFiles, seen: SeenProcess, context: SurveyContext, blind: list[Blindness]
-) -> tuple[NamedSession, ...]:
-    """Return the sessions that the process names; only the home's owner and root are trusted."""
-    trusted = None if home.owner is None else frozenset({0, home.owner})
-    if trusted is not None and seen.uid not in trusted:
-        return ()
-    try:
-        return sessions_of(seen, context.proc, trusted)
-    except OSError:
-        blind.append(Blindness.UNREADABLE)
-        return ()
+def _owners(file: Descriptor, context: SurveyContext) -> set[int]:
+    """Return the holders of SQLite's lock on a file, by their own fdinfo or by the lock table."""
+    if context.locks is None:
+        return set()
+    inode = file.identity.inode
+    table = context.locks.table
+    listed = table.shm_owners(inode) if file.suffix == "-shm" else table.database_owners(inode)
+    return context.process_scan.seen_processes.lock_owners(file.identity) | listed
 
 
 def _is_ours(seen: SeenProcess, context: SurveyContext) -> bool:
@@ -109,11 +110,50 @@ def _is_ours(seen: SeenProcess, context: SurveyContext) -> bool:
     return any(pid in context.ours for pid, _ in ancestors(context.proc, seen.stat))
 
 
-def _owners(file: Descriptor | None, context: SurveyContext) -> set[int]:
-    """Return the holders of SQLite's lock on a file, by their own fdinfo or by the lock table."""
-    if file is None or context.locks is None:
-        return set()
-    inode = file.identity.inode
-    table = context.locks.table
-    listed = table.shm_owners(inode) if file.suffix == "-shm" else table.database_owners(inode)
-    return context.process_scan.seen_processes.lock_owners(file.identity) | listed
+def _sessions(home: HomeFiles, seen: SeenProcess, proc: str) -> Iterator[NamedSession]:
+    """Yield the sessions that a process names; only the home's owner and root are trusted.
+
+    Hermes puts its session id into the environment of the processes it starts. The id that Hermes
+    itself was started with belongs to another process's session, so it is skipped. A child may have
+    only that id: a forked child, or a child that was started before the session began.
+
+    Raise OSError if reading failed.
+    """
+    role = seen.role
+    if role.kind is ProcessKind.MAINTENANCE or not home.trusts(seen.uid):
+        return
+    if role.session_id and role.how:
+        yield NamedSession(role.session_id, role.how)
+    children = _find_children(seen.pid, proc) if seen.children is None else seen.children
+    answers = [_named_by_child(pid, seen.pid, home, proc) for pid in children[:_CHILDREN_MAX]]
+    named = [session_id for session_id in answers if session_id is not None]
+    inherited = _inherited(seen.pid, proc) if named else None
+    for session_id in named:
+        if session_id != inherited:
+            yield NamedSession(session_id, NamedBy.CHILD_ENVIRONMENT)
+
+
+def _find_children(parent: int, proc: str) -> list[int]:
+    others = ((int(pid), read_stat(proc, int(pid))) for pid in list_pids(proc))
+    return [pid for pid, stat in others if stat is not None and stat.parent == parent]
+
+
+def _named_by_child(pid: int, parent: int, home: HomeFiles, proc: str) -> str | None:
+    try:
+        with PinnedProcess(proc, pid) as child:
+            is_child = child.stat().parent == parent
+            session_id = session_in_environment(child.environment())
+            if session_id is None or not is_child:
+                return None
+            return session_id if home.trusts(child.user_and_namespace_pid()[0]) else None
+    except (*GONE, PermissionError):
+        # a child that also hides its descriptors has made this survey blind already
+        return None
+
+
+def _inherited(pid: int, proc: str) -> str | None:
+    try:
+        with PinnedProcess(proc, pid) as process:
+            return session_in_environment(process.environment())
+    except OSError:
+        return None  # then every session that its children name counts

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable
+from functools import cached_property
 from typing import Final, NamedTuple
 
+from exporter.evidence.models import HomeFiles
 from exporter.hermes.sqlite_locks import SHARED_BYTES, SHARED_FIRST, SHM_BYTE
 
 _SHARED_LAST: Final = SHARED_FIRST + SHARED_BYTES - 1
@@ -50,6 +52,13 @@ class LockTable:
         for entry in entries:
             self._entries.setdefault(entry.inode, []).append(entry)
 
+    def owners(self, files: HomeFiles) -> tuple[frozenset[int], frozenset[int]]:
+        """Return the processes with SQLite's lock on a database, and those with it on its -shm."""
+        return (
+            self.database_owners(files.database.inode) if files.database else frozenset(),
+            self.shm_owners(files.shm.inode) if files.shm else frozenset(),
+        )
+
     def database_owners(self, inode: int) -> frozenset[int]:
         return frozenset(lock.pid for lock in self._on(inode) if lock.of_database)
 
@@ -71,19 +80,15 @@ class LockReader:
     """
 
     def __init__(self, inodes: Collection[int], proc: str = "/proc") -> None:
-        self._inodes = inodes
-        self._proc = proc
-        self._table: LockTable | None = None
+        self._inodes, self._proc = inodes, proc
         self.failed = False
         """True if the table was needed and could not be read: then locks may be missing in it."""
 
-    @property
+    @cached_property
     def table(self) -> LockTable:
-        if self._table is None:
-            found = read_lock_table(self._inodes, self._proc)
-            self.failed = found is None
-            self._table = found or LockTable(())
-        return self._table
+        found = read_lock_table(self._inodes, self._proc)
+        self.failed = found is None
+        return found or LockTable(())
 
 
 def locks_are_shown(proc: str = "/proc") -> bool:

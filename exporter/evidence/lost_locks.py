@@ -5,41 +5,31 @@ file, and SQLite in that process does not notice. The next process that opens th
 usual way destroys the holder's work. So a missing lock must be found. But two kinds of processes
 must not be reported: those that are just opening or closing their connection, and those that only
 inherited the descriptors.
+
+A missing lock is named by the suffix of its file: empty for the database, or "-shm".
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Final, NamedTuple
+from typing import Final
 
-from exporter.evidence.descriptor_scan import OpenFiles, SeenProcess, open_files
+from exporter.evidence.descriptor_scan import OpenFiles, read_open_files
 from exporter.evidence.models import HomeFiles
 from exporter.evidence.process import PinnedProcess
-from exporter.evidence.procfs import ProcessStat, ancestors, is_gone
+from exporter.evidence.procfs import GONE, ProcessStat, ancestors
+
+_CHECKS: Final = 4
+_DELETED: Final = "deleted"
+_UNREADABLE: Final = frozenset({"", "-shm", _DELETED})
 
 
-class Locks(NamedTuple):
-    """SQLite's two lasting locks: on the database, and on -shm."""
-
-    database: bool
-    shm: bool
-
-    def __and__(self, other: Locks) -> Locks:
-        return Locks(self.database and other.database, self.shm and other.shm)
-
-    def without(self, other: Locks) -> Locks:
-        return Locks(self.database and not other.database, self.shm and not other.shm)
-
-
-NO_LOCKS: Final = Locks(database=False, shm=False)
-
-
-def missing_locks(home: HomeFiles, has: OpenFiles, held: Locks) -> Locks:
-    """Return the locks that a holder should have and lacks; a DELETE journal needs none."""
+def missing_locks(home: HomeFiles, has: OpenFiles) -> frozenset[str]:
+    """Return the locks that a holder lacks by its own fdinfo; a DELETE journal needs none."""
     if home.wal_mode is False or has.stranger:
-        return NO_LOCKS
-    needed = Locks(database=has.database is not None and has.in_wal_mode, shm=has.shm is not None)
-    return needed.without(held)
+        return frozenset()
+    needed = (has.database if has.in_wal_mode else None, has.shm)
+    return frozenset(file.suffix for file in needed if file is not None and not file.locked)
 
 
 def is_forked_copy(suspect: ProcessStat, owners: Collection[int], proc: str) -> bool:
@@ -56,50 +46,41 @@ def is_forked_copy(suspect: ProcessStat, owners: Collection[int], proc: str) -> 
     return False
 
 
-def confirm_missing(
-    home: HomeFiles,
-    seen_process: SeenProcess,
-    *,
-    proc: str,
-    checks: int,
-    pause: Callable[[], None],
-) -> Locks:
-    """Return the locks that are missing at every one of several checks, a moment apart.
+def lost_now(
+    home: HomeFiles, pid: int, proc: str, start_ticks: int | None = None
+) -> frozenset[str]:
+    """Return the locks that a process lacks now, and more if it uses deleted files.
+
+    Nothing if another process has got its PID since. Raise OSError if it is gone or unreadable.
+    """
+    with PinnedProcess(proc, pid) as process:
+        if start_ticks not in (None, process.stat().start_ticks):
+            return frozenset()
+        has = read_open_files(process, home)
+        missing = missing_locks(home, has)
+        # A backup may have -shm open read-only and needs no lock. Only SQLite maps the file.
+        shm = has.shm if "-shm" in missing else None
+        if shm is not None and shm.read_only and not process.maps(shm.identity.inode):
+            missing -= {"-shm"}
+        return missing | {_DELETED} if has.deleted else missing
+
+
+def lost_at_every_check(
+    look: Callable[[], frozenset[str]], pause: Callable[[], None]
+) -> frozenset[str]:
+    """Return what is lost at every one of several checks, a moment apart.
 
     A connection has its descriptors for some microseconds before and after it has its locks.
     """
-    missing = Locks(database=True, shm=True)
-    for check in range(checks):
-        if check:
-            pause()
-        missing &= _missing_now(home, seen_process, proc)
-        if missing == NO_LOCKS:
-            break
-    return missing
-
-
-def _missing_now(home: HomeFiles, seen_process: SeenProcess, proc: str) -> Locks:
     try:
-        with PinnedProcess(proc, seen_process.pid) as process:
-            stat = process.stat()
-            if stat.dead or stat.start_ticks != seen_process.stat.start_ticks:
-                return NO_LOCKS
-            uid, _ = process.user_and_namespace_pid()
-            has = open_files(home, process.descriptors({home.name}), uid)
-            missing = missing_locks(home, has, own_locks(has))
-            # A backup may have -shm open read-only and needs no lock. Only SQLite maps the file.
-            if has.shm is not None and has.shm.read_only and missing.shm:
-                missing = Locks(missing.database, process.maps(has.shm.identity.inode))
-            return missing
-    except OSError as error:
-        if is_gone(error):
-            return NO_LOCKS
-        return Locks(database=True, shm=True)  # it lacked them once and cannot be read again
-
-
-def own_locks(has: OpenFiles) -> Locks:
-    """Return the locks that a process has by its own fdinfo."""
-    return Locks(
-        database=has.database is not None and has.database.locked,
-        shm=has.shm is not None and has.shm.locked,
-    )
+        lost = look()
+        for _ in range(_CHECKS - 1):
+            if not lost:
+                break
+            pause()
+            lost &= look()
+    except GONE:
+        return frozenset()
+    except OSError:
+        return _UNREADABLE  # it exists, it lacked a lock elsewhere, and it may not be read
+    return lost

@@ -78,6 +78,19 @@ class HomeFiles(Struct, frozen=True):
     says that this suffices: then processes of other users hide nothing of it.
     """
 
+    @property
+    def files(self) -> set[FileIdentity]:
+        return {file for file in (self.database, self.wal, self.shm) if file is not None}
+
+    @property
+    def lock_inodes(self) -> set[int]:
+        """The files on which SQLite has its lasting locks."""
+        return {file.inode for file in (self.database, self.shm) if file is not None}
+
+    def trusts(self, uid: int) -> bool:
+        """True for the owner and root: they can write it, and what they say of it counts."""
+        return self.owner is None or uid in (0, self.owner)
+
 
 class NamedSession(Struct, frozen=True):
     """A session that a process says it runs, and where it says so."""

@@ -11,18 +11,19 @@ from __future__ import annotations
 import errno
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import islice
 from typing import Final
 
 from msgspec import Struct, structs
 
-from exporter.evidence.descriptor_scan import OpenFiles, locks_another_file, open_files
-from exporter.evidence.lock_table import LockReader, LockTable, locks_are_shown, read_lock_table
-from exporter.evidence.lost_locks import NO_LOCKS, missing_locks, own_locks
+from exporter.evidence.descriptor_scan import read_open_files
+from exporter.evidence.lock_table import LockReader, locks_are_shown, read_lock_table
+from exporter.evidence.lost_locks import lost_at_every_check, lost_now
 from exporter.evidence.models import HIDES_LOCKS, Holder, HomeEvidence, HomeFiles
 from exporter.evidence.process import PinnedProcess
-from exporter.evidence.procfs import ancestors, is_gone, own_pid, read_stat
+from exporter.evidence.procfs import GONE, ancestors, own_pid, read_stat
 
-_CHECKS: Final = 4
 _PAUSE_SECONDS: Final = 0.003
 
 
@@ -99,71 +100,68 @@ def compare_openers(
 
     `files` is a database in WAL mode. None if this system does not show locks.
     """
-    table = _read_locks(files, proc)
+    table = read_lock_table(files.lock_inodes, proc)
     if table is None:
         return None
-    owners = _owners(table, files)
+    database, shm = table.owners(files)
     own = own_pid(proc)
-    suspects = [pid for pid in known.pids if pid not in owners.both and pid != own]
-    others = owners.any - {own}
-    unknown = {
-        pid for pid in others if pid not in known.pids or _is_pid_reused(pid, known.started, proc)
-    }
-    lost = next((pid for pid in suspects if _has_lost(pid, files, proc, pause)), None)
-    opened = [pid for pid in sorted(unknown) if _uses(pid, files, proc)]
+    suspects = [pid for pid in known.pids if pid not in database & shm and pid != own]
+    lost = (
+        pid for pid in suspects if lost_at_every_check(partial(lost_now, files, pid, proc), pause)
+    )
+    opened = [
+        pid
+        for pid in sorted((database | shm) - {own})
+        if pid not in known.pids or _is_pid_reused(pid, known.started, proc)
+        if _uses(pid, files, proc)
+    ]
     our_readers = tuple(pid for pid in opened if _is_ours(pid, known.ours, proc))
     return OpenerCheck(
-        lost=() if lost is None else (lost,),
+        lost=tuple(islice(lost, 1)),
         new_openers=tuple(pid for pid in opened if pid not in our_readers),
         our_readers=our_readers,
     )
 
 
-class _LockOwners(Struct, frozen=True):
-    any: frozenset[int]
-    both: frozenset[int]
+def still_locks(pid: int, files: HomeFiles, proc: str) -> bool:
+    """True if a process has a lock on this database that no open file of another one explains.
 
-
-def _read_locks(files: HomeFiles, proc: str) -> LockTable | None:
-    inodes = {file.inode for file in (files.database, files.shm) if file is not None}
-    return read_lock_table(inodes, proc)
-
-
-def _owners(table: LockTable, files: HomeFiles) -> _LockOwners:
-    database = table.database_owners(files.database.inode) if files.database else frozenset()
-    shm = table.shm_owners(files.shm.inode) if files.shm else frozenset()
-    return _LockOwners(database | shm, database & shm)
-
-
-def _has_lost(pid: int, files: HomeFiles, proc: str, pause: Callable[[], None]) -> bool:
-    """True if it lacks its locks at every check.
-
-    A process that is opening or closing the database lacks them for a moment only.
+    The lock table names a file by inode alone: a file of another filesystem may have the same one.
+    Raise OSError if that is not known.
     """
-    for check in range(_CHECKS):
-        if check:
-            pause()
-        try:
-            has = _open_files(pid, files, proc)
-        except OSError as error:
-            # If it still exists, it has no lock in the kernel's table, and we may not read its
-            # fdinfo.
-            return not is_gone(error)
-        if not has.deleted and missing_locks(files, has, own_locks(has)) == NO_LOCKS:
-            return False
-    return True
+    try:
+        with PinnedProcess(proc, pid) as process:
+            found = set(process.identities(files.lock_inodes).values())
+    except GONE:
+        found = set()  # the table shows if it is: an ended process has no lock
+    if found and not found & files.files:
+        return False
+    table = read_lock_table(files.lock_inodes, proc)  # it may have closed the database since
+    if table is None:
+        raise OSError(errno.EIO, "the locks cannot be read", proc)
+    return any(pid in owners for owners in table.owners(files))
+
+
+def _uses(pid: int, files: HomeFiles, proc: str) -> bool:
+    """True if it has this database open, or its lock and no open file that explains the lock."""
+    try:
+        with PinnedProcess(proc, pid) as process:
+            if read_open_files(process, files).any:
+                return True
+        return still_locks(pid, files, proc)
+    except GONE:
+        return False
+    except OSError:
+        return True
 
 
 def _is_pid_reused(pid: int, started: Mapping[int, int], proc: str) -> bool:
     """True if a known PID was used again, so that it names another process now."""
-    if pid not in started:
-        return False
     try:
-        with PinnedProcess(proc, pid) as process:
-            stat = process.stat()
-    except OSError as error:
-        return not is_gone(error)
-    return stat.start_ticks != started[pid]
+        stat = read_stat(proc, pid) if pid in started else None
+    except OSError:
+        return True
+    return stat is not None and stat.start_ticks != started[pid]
 
 
 def _is_ours(pid: int, ours: Mapping[int, int], proc: str) -> bool:
@@ -176,29 +174,6 @@ def _is_ours(pid: int, ours: Mapping[int, int], proc: str) -> bool:
         return False
     line = ((pid, stat), *ancestors(proc, stat))
     return any(ours.get(each) == found.start_ticks for each, found in line)
-
-
-def _uses(pid: int, files: HomeFiles, proc: str) -> bool:
-    """True if it has this database open, or its lock and no open file that explains the lock."""
-    try:
-        if _open_files(pid, files, proc).any:
-            return True
-        with PinnedProcess(proc, pid) as process:
-            if locks_another_file(process, files):
-                return False
-    except OSError as error:
-        return not is_gone(error)
-    table = _read_locks(files, proc)  # it may have closed the database since
-    return table is None or pid in _owners(table, files).any
-
-
-def _open_files(pid: int, files: HomeFiles, proc: str) -> OpenFiles:
-    with PinnedProcess(proc, pid) as process:
-        stat = process.stat()
-        if stat.dead:
-            raise ProcessLookupError(errno.ESRCH, "it is a zombie", str(pid))
-        uid, _ = process.user_and_namespace_pid()
-        return open_files(files, process.descriptors({files.name}), uid)
 
 
 class KnownHolder(Struct, frozen=True):
@@ -225,20 +200,12 @@ def may_open(
         return True
     locks = LockReader({holder.shm_inode for holder in holders}, proc)
     return not any(
-        _lost(holder, proc, pause) and holder.pid not in locks.table.shm_owners(holder.shm_inode)
+        lost_at_every_check(partial(_lost_shm, holder, proc), pause)
+        and holder.pid not in locks.table.shm_owners(holder.shm_inode)
         for holder in holders
     )
 
 
-def _lost(holder: KnownHolder, proc: str, pause: Callable[[], None]) -> bool:
-    """True if its fdinfo lacks the lock at every one of several checks, a moment apart."""
-    for check in range(_CHECKS):
-        if check:
-            pause()
-        try:
-            with PinnedProcess(proc, holder.pid) as process:
-                if process.has_shm_lock(holder.shm_inode) is not False:
-                    return False
-        except OSError as error:
-            return not is_gone(error)  # if it still exists, we may not read its fdinfo
-    return True
+def _lost_shm(holder: KnownHolder, proc: str) -> frozenset[str]:
+    with PinnedProcess(proc, holder.pid) as process:
+        return frozenset({"-shm"} if process.lacks_shm_lock(holder.shm_inode) else ())

@@ -5,35 +5,25 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Collection, Iterable
-from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from exporter.evidence.freezer import is_frozen
 from exporter.evidence.lock_table import LockEntry, parse_lock
-from exporter.evidence.procfs import STANDARD_DESCRIPTORS, ProcessStat, parse_stat, split_link
+from exporter.evidence.procfs import (
+    READ_MAX,
+    STANDARD_DESCRIPTORS,
+    ProcessStat,
+    numbers_of,
+    parse_stat,
+    read_file,
+    split_link,
+)
 from exporter.evidence.statx import device_of, identity_of
 from exporter.snapshot import FileIdentity
 
-_CHUNK_BYTES: Final = 64 * 1024
-_ALL_BYTES_MAX: Final = 1024 * 1024
-_ACCESS_MASK: Final = os.O_RDONLY | os.O_WRONLY | os.O_RDWR
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _PATH_ONLY: Final = 0o10000000
 """O_PATH: such a descriptor names a file and can neither read, map nor lock it."""
-
-
-class _DescriptorInfo(NamedTuple):
-    inode: int | None
-    """None before Linux 5.14."""
-    flags: int
-    locks: list[LockEntry]
-
-    @property
-    def path_only(self) -> bool:
-        return bool(self.flags & _PATH_ONLY)
-
-    @property
-    def read_only(self) -> bool:
-        return self.flags & _ACCESS_MASK == os.O_RDONLY
 
 
 class Descriptor(NamedTuple):
@@ -67,60 +57,45 @@ class PinnedProcess:
 
     def __init__(self, proc: str, pid: int) -> None:
         self.pid = pid
-        self._folder = os.open(f"{proc}/{pid}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._folder = os.open(f"{proc}/{pid}", _FOLDER)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self._folder)
 
     def stat(self) -> ProcessStat:
-        found = parse_stat(self._read_once("stat"))
+        found = parse_stat(self._read("stat"))
         if found is None:
             raise OSError(errno.EIO, "no process is described so", f"{self.pid}/stat")
         return found
 
     def user_and_namespace_pid(self) -> tuple[int, int]:
         """Return its effective uid, and its PID in its own PID namespace."""
-        uid, innermost = -1, self.pid
-        for line in self._read_once("status").splitlines():
-            if line.startswith(b"Uid:"):
-                uid = int(line.split()[2])
-            elif line.startswith(b"NSpid:"):
-                innermost = int(line.split()[-1])
-        return uid, innermost
+        status = self._read("status")
+        uids, pids = numbers_of(status, b"Uid"), numbers_of(status, b"NSpid")
+        return (uids[1] if uids else -1), (pids[-1] if pids else self.pid)
 
     def command_line(self) -> bytes | None:
         """Return the command line; None if it is too long to be trusted."""
-        content = self._read_all("cmdline")
-        return content if len(content) < _ALL_BYTES_MAX else None
+        content = self._read("cmdline", at_most=READ_MAX)
+        return content if len(content) < READ_MAX else None
 
     def written(self) -> int | None:
         """Return how many bytes it has passed to write calls since it began; None if not known."""
         try:
-            content = self._read_once("io")
+            return next(iter(numbers_of(self._read("io"), b"wchar")), None)
         except OSError:
             return None
-        for line in content.splitlines():
-            if line.startswith(b"wchar:"):
-                return int(line[6:])
-        return None
 
     def stopped(self, stat: ProcessStat) -> bool:
         """True if it cannot run: stopped by a signal or a debugger, or frozen by its cgroup."""
-        if stat.state in "Tt":
-            return True
-        return is_frozen(self._read_once("cgroup"))
+        return stat.state in "Tt" or is_frozen(self._read("cgroup"))
 
     def environment(self) -> bytes:
         """Return the environment at the start of the program; later changes do not show."""
-        return self._read_all("environ")
+        return self._read("environ", at_most=READ_MAX)
 
     def descriptors(
         self, names: Collection[str], numbers: Iterable[str] | None = None
@@ -130,34 +105,32 @@ class PinnedProcess:
         found = (self._describe(number, names) for number in chosen)
         return [descriptor for descriptor in found if descriptor is not None]
 
-    def identities(self, inodes: Collection[int]) -> set[FileIdentity]:
+    def identities(self, inodes: Collection[int]) -> dict[str, FileIdentity]:
         """Return its open files that have one of these inode numbers, whatever their names."""
-        found = set()
+        found = {}
         for number in self._numbers():
             try:
                 identity = self._identity(number)
             except FileNotFoundError:
                 continue
             if identity.inode in inodes:
-                found.add(identity)
+                found[number] = identity
         return found
 
-    def has_shm_lock(self, inode: int) -> bool | None:
-        """True if it has SQLite's lock on this -shm; None if it does not have the file open."""
-        answer = None
-        for number in self._numbers():
+    def lacks_shm_lock(self, inode: int) -> bool:
+        """True if it has a -shm of this inode open, as SQLite has, and not the lock on it."""
+        lacks = False
+        for number in self.identities({inode}):
             try:
-                link = os.readlink(f"fd/{number}", dir_fd=self._folder)
-                if link.endswith("-shm") and self._identity(number).inode == inode:
-                    info = self._info(number)
-                    if any(lock.of_shm for lock in info.locks):
-                        return True
-                    # A read-only descriptor that is not mapped is a backup's: it needs no lock.
-                    if not info.path_only and (not info.read_only or self.maps(inode)):
-                        answer = False
+                flags, locks = self._info(number)
             except FileNotFoundError:
                 continue
-        return answer
+            if any(lock.of_shm for lock in locks):
+                return False
+            # A read-only descriptor that is not mapped is a backup's: it needs no lock.
+            if not flags & _PATH_ONLY and (not _is_read_only(flags) or self.maps(inode)):
+                lacks = True
+        return lacks
 
     def maps(self, inode: int) -> bool:
         """True if it has a -shm of this inode mapped, as SQLite has, or if that is not known.
@@ -165,10 +138,10 @@ class PinnedProcess:
         Only a mapped file can break a process when another process resets the file.
         """
         try:
-            content = self._read_all("maps")
+            content = self._read("maps", at_most=READ_MAX)
         except OSError:
             return True
-        if len(content) >= _ALL_BYTES_MAX:
+        if len(content) >= READ_MAX:
             return True
         number = str(inode).encode()
         fields = (line.split(maxsplit=5) for line in content.splitlines())
@@ -179,10 +152,12 @@ class PinnedProcess:
         found: list[int] = []
         for thread in self._list("task"):
             try:
-                found += map(int, self._read_all(f"task/{thread}/children").split())
+                children = self._read(f"task/{thread}/children", at_most=READ_MAX)
             except FileNotFoundError:
                 if thread in self._list("task"):
                     return None  # the thread exists, but its list does not
+            else:
+                found += map(int, children.split())
         return found
 
     def _numbers(self) -> list[str]:
@@ -194,59 +169,43 @@ class PinnedProcess:
             if parts is None:
                 return None
             identity = self._identity(number)
-            wal = parts[2] == "-wal"
-            info = _DescriptorInfo(None, os.O_RDWR, []) if wal else self._info(number)
+            flags, locks = (os.O_RDWR, []) if parts[2] == "-wal" else self._info(number)
         except FileNotFoundError:
             return None
-        if info.path_only:
+        if flags & _PATH_ONLY:
             return None
-        return Descriptor(*parts, identity, info.locks, info.read_only)
+        return Descriptor(*parts, identity, locks, _is_read_only(flags))
 
     def _identity(self, number: str) -> FileIdentity:
         try:
             return identity_of(f"fd/{number}", self._folder)
         except PermissionError:
-            inode = self._info(number).inode
-            if inode is None:
-                raise
+            inodes = numbers_of(self._read(f"fdinfo/{number}"), b"ino")
+            if not inodes:
+                raise  # before Linux 5.14
             # A private FUSE mount denies even root, but the kernel knows the number.
-            return FileIdentity(device_of(f"fd/{number}", self._folder), inode)
+            return FileIdentity(device_of(f"fd/{number}", self._folder), inodes[0])
 
-    def _info(self, number: str) -> _DescriptorInfo:
-        """Return what the kernel itself knows of a descriptor."""
-        inode, flags, locks = None, os.O_RDWR, []
-        for line in self._read_once(f"fdinfo/{number}").splitlines():
-            if line.startswith(b"ino:"):
-                inode = int(line[4:])
-            elif line.startswith(b"flags:"):
+    def _info(self, number: str) -> tuple[int, list[LockEntry]]:
+        """Return the flags of a descriptor, and the locks that were taken through it."""
+        flags, locks = os.O_RDWR, []
+        for line in self._read(f"fdinfo/{number}").splitlines():
+            if line.startswith(b"flags:"):
                 flags = int(line[6:], 8)
             elif line.startswith(b"lock:") and (lock := parse_lock(line[5:])):
                 locks.append(lock)
-        return _DescriptorInfo(inode, flags, locks)
+        return flags, locks
 
     def _list(self, path: str) -> list[str]:
-        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-        folder = os.open(path, flags, dir_fd=self._folder)
+        folder = os.open(path, _FOLDER, dir_fd=self._folder)
         try:
             return os.listdir(folder)
         finally:
             os.close(folder)
 
-    def _read_once(self, path: str) -> bytes:
-        """Read a file that the kernel writes in one piece."""
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._folder)
-        try:
-            return os.read(descriptor, _CHUNK_BYTES)
-        finally:
-            os.close(descriptor)
+    def _read(self, path: str, at_most: int = 1) -> bytes:
+        return read_file(path, self._folder, at_most=at_most)
 
-    def _read_all(self, path: str) -> bytes:
-        """Read a file that the kernel writes in pieces, up to a limit."""
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._folder)
-        try:
-            content = b""
-            while len(content) < _ALL_BYTES_MAX and (chunk := os.read(descriptor, _CHUNK_BYTES)):
-                content += chunk
-            return content
-        finally:
-            os.close(descriptor)
+
+def _is_read_only(flags: int) -> bool:
+    return flags & os.O_ACCMODE == os.O_RDONLY

@@ -7,7 +7,9 @@ import os
 from collections.abc import Collection, Iterator
 from typing import Final, NamedTuple
 
-_SMALL_BYTES: Final = 16 * 1024
+_CHUNK_BYTES: Final = 64 * 1024
+READ_MAX: Final = 1024 * 1024
+"""The limit for files that a process can make as long as it likes."""
 _DELETED: Final = " (deleted)"
 STANDARD_DESCRIPTORS: Final = frozenset({"0", "1", "2"})
 """SQLite never keeps a file at these, and most processes have nothing else open."""
@@ -19,16 +21,11 @@ KTHREADD: Final = 2
 _GENERATIONS_MAX: Final = 64
 _SIDECARS: Final = ("-wal", "-shm")
 
+GONE: Final = (FileNotFoundError, ProcessLookupError)
+"""ENOENT and ESRCH: a process has ended, or closed a descriptor.
 
-_GONE: Final = frozenset({errno.ENOENT, errno.ESRCH})
-
-
-def is_gone(error: OSError) -> bool:
-    """True if this error means that a process has ended, or closed a descriptor.
-
-    No other error means that: ENOMEM, EMFILE, EIO, ENOSYS or EPERM may hide a living process.
-    """
-    return error.errno in _GONE
+No other error means that: ENOMEM, EMFILE, EIO, ENOSYS or EPERM may hide a living process.
+"""
 
 
 class ProcessStat(NamedTuple):
@@ -60,6 +57,32 @@ class ProcessStat(NamedTuple):
         return bool(self.flags & _KERNEL_THREAD)
 
 
+def read_file(path: str, folder: int | None = None, *, at_most: int = 1) -> bytes:
+    """Read a file of /proc, below an open folder if one is given; raise OSError.
+
+    The kernel gives most files in one piece, which one call reads. Those that it gives in several
+    are read until their end, or until there are `at_most` bytes.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        content = os.read(descriptor, _CHUNK_BYTES)
+        while 0 < len(content) < at_most and (chunk := os.read(descriptor, _CHUNK_BYTES)):
+            content += chunk
+        return content
+    finally:
+        os.close(descriptor)
+
+
+def numbers_of(content: bytes, name: bytes) -> list[int]:
+    """Return the numbers in the line `NAME: 1 2 3` of a file of /proc; empty if there is none.
+
+    The first line is never meant. In it a process gives its own name, which may hold `\\rUid: 0`;
+    the kernel escapes only a newline there.
+    """
+    line = content.partition(b"\n" + name + b":")[2].partition(b"\n")[0]
+    return [int(number) for number in line.split()]
+
+
 def list_pids(proc: str) -> list[str]:
     """Return the PIDs of this /proc, as text; raise OSError if there is no /proc."""
     return [name for name in os.listdir(proc) if name.isdigit()]
@@ -79,8 +102,8 @@ def list_kernel_threads(proc: str) -> frozenset[str]:
         stat = read_stat(proc, KTHREADD)
         if stat is None or not stat.kernel_thread:
             return frozenset()
-        with open(f"{proc}/{KTHREADD}/task/{KTHREADD}/children", "rb") as stream:
-            return frozenset(stream.read().decode().split())
+        children = read_file(f"{proc}/{KTHREADD}/task/{KTHREADD}/children", at_most=READ_MAX)
+        return frozenset(children.decode().split())
     except OSError:
         return frozenset()  # then no process is skipped
 
@@ -104,27 +127,15 @@ def parse_stat(line: bytes) -> ProcessStat | None:
 def read_stat(proc: str, pid: int) -> ProcessStat | None:
     """Return the stat; None if there is no such process; raise OSError if that is not known."""
     try:
-        return parse_stat(_read_small(f"{proc}/{pid}/stat"))
-    except OSError as error:
-        if is_gone(error):
-            return None
-        raise
+        return parse_stat(read_file(f"{proc}/{pid}/stat"))
+    except GONE:
+        return None
 
 
 def read_real_uid(proc: str, pid: int) -> int:
     """Return the user that started a process, also a setuid one; raise OSError if it is gone."""
-    for line in _read_small(f"{proc}/{pid}/status").splitlines():
-        if line.startswith(b"Uid:"):
-            return int(line.split()[1])
-    return 0
-
-
-def _read_small(path: str) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(descriptor, _SMALL_BYTES)
-    finally:
-        os.close(descriptor)
+    uids = numbers_of(read_file(f"{proc}/{pid}/status"), b"Uid")
+    return uids[0] if uids else 0
 
 
 def ancestors(proc: str, stat: ProcessStat) -> Iterator[tuple[int, ProcessStat]]:

@@ -16,43 +16,28 @@ from exporter.snapshot import FileIdentity
 
 _AT_STATX_DONT_SYNC: Final = 0x4000
 """Use the kernel's cached data; do not ask the filesystem."""
-_STATX_INO: Final = 0x100
-"""Ask for the inode number."""
-_BUFFER_BYTES: Final = 256
-_INODE_OFFSET: Final = 32
-_DEVICE_OFFSET: Final = 136
 _AT_EMPTY_PATH: Final = 0x1000
 """Stat the open descriptor itself."""
 _AT_SYMLINK_NOFOLLOW: Final = 0x100
-"""Do not follow a symlink."""
+_STATX_INO: Final = 0x100
+"""Ask for the inode number."""
 _STATX_ATTR_MOUNT_ROOT: Final = 0x2000
 """Set if the file is the root of a mount."""
-_ATTRIBUTES_OFFSET: Final = 8
+_BUFFER_BYTES: Final = 256
+_LAYOUT: Final = struct.Struct("8xQ16xQ96xII")
+"""Of `struct statx`: attributes, inode, major and minor number of the device."""
 
 _statx: Final = getattr(ctypes.CDLL(None, use_errno=True), "statx", None)
 
 
 def identity_of(path: str, directory: int) -> FileIdentity:
     """Return the identity of the file behind a link below an open directory; raise like stat."""
-    return _call_statx(path, directory, _STATX_INO)
+    return _call_statx(directory, os.fsencode(path), _AT_STATX_DONT_SYNC, _STATX_INO)[1]
 
 
 def device_of(path: str, directory: int) -> int:
     """Return only the device; even a filesystem that is private to its user does not deny it."""
-    return _call_statx(path, directory, 0).device
-
-
-def _call_statx(path: str, directory: int, mask: int) -> FileIdentity:
-    if _statx is None:  # the C library is older than statx
-        found = os.stat(path, dir_fd=directory)
-        return FileIdentity(found.st_dev, found.st_ino)
-    buffer = ctypes.create_string_buffer(_BUFFER_BYTES)
-    if _statx(directory, os.fsencode(path), _AT_STATX_DONT_SYNC, mask, buffer) != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code), path)
-    (inode,) = struct.unpack_from("Q", buffer, _INODE_OFFSET)
-    major, minor = struct.unpack_from("II", buffer, _DEVICE_OFFSET)
-    return FileIdentity(os.makedev(major, minor), inode)
+    return _call_statx(directory, os.fsencode(path), _AT_STATX_DONT_SYNC, 0)[1].device
 
 
 def is_mount_root(descriptor: int, name: bytes = b"") -> bool:
@@ -60,13 +45,22 @@ def is_mount_root(descriptor: int, name: bytes = b"") -> bool:
 
     Give an open file, or an open folder and a name in it.
     """
-    if _statx is None:
+    flags = _AT_SYMLINK_NOFOLLOW if name else _AT_SYMLINK_NOFOLLOW | _AT_EMPTY_PATH
+    try:
+        attributes, _ = _call_statx(descriptor, name, flags, 0)
+    except OSError:
         return False
-    buffer = ctypes.create_string_buffer(_BUFFER_BYTES)
-    if (
-        _statx(descriptor, name, _AT_SYMLINK_NOFOLLOW | (0 if name else _AT_EMPTY_PATH), 0, buffer)
-        != 0
-    ):
-        return False
-    (attributes,) = struct.unpack_from("Q", buffer, _ATTRIBUTES_OFFSET)
     return bool(attributes & _STATX_ATTR_MOUNT_ROOT)
+
+
+def _call_statx(directory: int, path: bytes, flags: int, mask: int) -> tuple[int, FileIdentity]:
+    """Return the attributes of a file, and its identity as far as the mask asks for it."""
+    if _statx is None:  # the C library is older than statx
+        found = os.stat(path, dir_fd=directory)
+        return 0, FileIdentity(found.st_dev, found.st_ino)
+    buffer = ctypes.create_string_buffer(_BUFFER_BYTES)
+    if _statx(directory, path, flags, mask, buffer) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), path)
+    attributes, inode, major, minor = _LAYOUT.unpack_from(buffer)
+    return attributes, FileIdentity(os.makedev(major, minor), inode)

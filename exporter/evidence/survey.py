@@ -12,37 +12,23 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
-from exporter.evidence.boot import Clock, read_clock
+from exporter.evidence.boot import read_clock
 from exporter.evidence.descriptor_budget import DESCRIPTORS_PER_USER
-from exporter.evidence.descriptor_scan import (
-    ProcessScan,
-    SeenProcess,
-    WantedFiles,
-    locks_another_file,
-)
+from exporter.evidence.descriptor_scan import ProcessScan, SeenProcess, WantedFiles
 from exporter.evidence.gateway import judge_gateway
 from exporter.evidence.holders import SurveyContext, describe_holders
-from exporter.evidence.lock_table import LockReader, LockTable, locks_are_shown
-from exporter.evidence.models import (
-    Blindness,
-    HomeEvidence,
-    HomeFiles,
-    PossibleHome,
-    Survey,
-)
+from exporter.evidence.lock_table import LockReader, locks_are_shown
+from exporter.evidence.models import Blindness, HomeEvidence, HomeFiles, PossibleHome, Survey
 from exporter.evidence.namespaces import blindness, our_processes
+from exporter.evidence.openers import still_locks
 from exporter.evidence.overlays import is_below
-from exporter.evidence.process import PinnedProcess
-from exporter.evidence.procfs import is_gone, read_stat
+from exporter.evidence.procfs import GONE, read_stat
 from exporter.hermes.process_kinds import DATABASE_NAME
 from exporter.snapshot import LockAnswer
 
 _CANDIDATES_PER_USER: Final = 64
 """A limit per user, so that no user can fill the list and hide another user's home."""
-_UNKNOWN_USER: Final = frozenset({-1, 0})
-"""Root can write every home. A user that is not known counts as root."""
 _HIDDEN_USERS: Final = frozenset({Blindness.PERMISSIONS, Blindness.HIDEPID})
-_CHECKS: Final = 4
 _PAUSE_SECONDS: Final = 0.005
 _PAUSES_MAX: Final = 40
 """The limit for all suspects of a survey together: many of them must not make it slow."""
@@ -54,16 +40,14 @@ def survey(
     ours: Callable[[], Collection[int]] = tuple,
     descriptors_per_user: int = DESCRIPTORS_PER_USER,
     proc: str = "/proc",
-    clock: Clock | None = None,
-    checks: int = _CHECKS,
     pause: Callable[[], None] = lambda: time.sleep(_PAUSE_SECONDS),
     platform: str = sys.platform,
 ) -> Survey:
     """Find the processes that have these databases open, their locks, and the gateways that run.
 
     `ours` returns the PIDs of the processes that this agent started; it is asked before and after,
-    because such a process may begin or end meanwhile. `checks` and `pause`: how often a lock
-    must be found missing before its holder counts as lockless, and the wait in between.
+    because such a process may begin or end meanwhile. `pause` waits between two checks for a lock
+    that is missing.
     """
     if platform != "linux":
         from exporter.evidence import psutil_survey  # psutil; Linux does not need it
@@ -74,15 +58,16 @@ def survey(
     try:
         process_scan.run()
     except OSError as error:
-        return _blind_survey(targets, Blindness.NO_PROC if is_gone(error) else Blindness.UNREADABLE)
+        why = Blindness.NO_PROC if isinstance(error, GONE) else Blindness.UNREADABLE
+        unseen = HomeEvidence(holders=(), gateway=None, blind=(why,))
+        return Survey(homes={home.key: unseen for home in targets}, candidates=(), blind=(why,))
     context = SurveyContext(
         proc=proc,
-        clock=clock or read_clock(),
+        clock=read_clock(),
         process_scan=process_scan,
         ours=our_processes(proc, started.union(ours())),
         locks=LockReader(_inodes(targets, process_scan), proc) if locks_are_shown(proc) else None,
         blind=_host_blindness(process_scan, proc),
-        checks=checks,
         pause=_at_most(_PAUSES_MAX, pause),
     )
     start_ticks = _start_ticks(context.ours, proc)
@@ -107,14 +92,10 @@ def _at_most(times: int, pause: Callable[[], None]) -> Callable[[], None]:
 def _inodes(targets: Iterable[HomeFiles], process_scan: ProcessScan) -> set[int]:
     inodes = process_scan.seen_processes.inodes()
     for home in targets:
-        inodes |= _database_inodes(home)
+        inodes |= home.lock_inodes
         if home.gateway and home.gateway.lock:
             inodes.add(home.gateway.lock.inode)
     return inodes
-
-
-def _database_inodes(home: HomeFiles) -> set[int]:
-    return {file.inode for file in (home.database, home.shm) if file}
 
 
 def _host_blindness(process_scan: ProcessScan, proc: str) -> list[Blindness]:
@@ -122,14 +103,9 @@ def _host_blindness(process_scan: ProcessScan, proc: str) -> list[Blindness]:
     whole_host = Blindness.PID_NAMESPACE not in blind
     if any(_could_be_hermes(pid, proc, whole_host=whole_host) for pid in process_scan.unreadable):
         blind.append(Blindness.PERMISSIONS)
-    if process_scan.failed_users & _UNKNOWN_USER:
+    if 0 in process_scan.failed_users:
         blind.append(Blindness.UNREADABLE)
     return blind
-
-
-def _blind_survey(targets: Sequence[HomeFiles], why: Blindness) -> Survey:
-    unseen = HomeEvidence(holders=(), gateway=None, blind=(why,))
-    return Survey(homes={home.key: unseen for home in targets}, candidates=(), blind=(why,))
 
 
 def _could_be_hermes(pid: int, proc: str, *, whole_host: bool) -> bool:
@@ -159,14 +135,8 @@ def _start_ticks(pids: Iterable[int], proc: str) -> dict[int, int]:
 
 
 def _judge_home(home: HomeFiles, context: SurveyContext, ours: dict[int, int]) -> HomeEvidence:
-    blind = [
-        *_host_blindness_of(home, context),
-        *_blindness_of(home, context.process_scan),
-        *_find_lock_owners(home, context),
-    ]
-    gateway = None
-    if home.gateway is not None:
-        gateway = judge_gateway(home, home.gateway, context, blind)
+    blind = [*_blindness_of(home, context), *_find_lock_owners(home, context)]
+    gateway = judge_gateway(home, home.gateway, context, blind) if home.gateway else None
     holders = describe_holders(home, context, blind)
     if context.locks is not None and context.locks.failed:
         blind.append(Blindness.UNREADABLE)
@@ -180,28 +150,20 @@ def _judge_home(home: HomeFiles, context: SurveyContext, ours: dict[int, int]) -
     )
 
 
-def _host_blindness_of(home: HomeFiles, context: SurveyContext) -> Iterator[Blindness]:
-    """Yield what cannot be seen of this host, as far as it may hide a process of this home.
+def _blindness_of(home: HomeFiles, context: SurveyContext) -> Iterator[Blindness]:
+    """Yield what could not be seen of this host, as far as it may hide a process of this home.
 
-    Other users cannot enter a private home. The lock table names every process with a lock to every
-    user, also one whose files are hidden: `_find_lock_owners` finds it there.
+    Only users that can write this home can blind it. Other users cannot enter a private one. The
+    lock table names every process with a lock to every user, also one whose files are hidden:
+    `_find_lock_owners` finds it there.
     """
     for reason in context.blind:
         if not (home.private and reason in _HIDDEN_USERS and context.locks is not None):
             yield reason
-
-
-def _blindness_of(home: HomeFiles, process_scan: ProcessScan) -> Iterator[Blindness]:
-    """Yield what could not be seen of users that can write this home.
-
-    Other users cannot blind it.
-    """
-    writers = _UNKNOWN_USER | {home.owner}
-    if process_scan.failed_users and (home.owner is None or process_scan.failed_users & writers):
+    process_scan = context.process_scan
+    if any(map(home.trusts, process_scan.failed_users)):
         yield Blindness.UNREADABLE
-    if process_scan.budget.limited and (
-        home.owner is None or process_scan.budget.limited & writers
-    ):
+    if any(map(home.trusts, process_scan.budget.limited)):
         yield Blindness.LIMITED
     if any(is_below(home.directory, upper) for upper in process_scan.upper_folders):
         yield Blindness.OVERLAY
@@ -217,7 +179,7 @@ def _find_lock_owners(home: HomeFiles, context: SurveyContext) -> list[Blindness
     if context.locks is None or not _may_have_unseen_owners(home, context):
         return blind
     holders = {seen.pid for seen, _ in context.process_scan.seen_processes.of(home)}
-    for pid in _owners(home, context.locks.table) - holders:
+    for pid in frozenset().union(*context.locks.table.owners(home)) - holders:
         if pid <= 0:
             blind.append(Blindness.PID_NAMESPACE)
         elif (why := _find_lock_owner(pid, home, context)) is not None:
@@ -227,27 +189,20 @@ def _find_lock_owners(home: HomeFiles, context: SurveyContext) -> list[Blindness
 
 def _find_lock_owner(pid: int, home: HomeFiles, context: SurveyContext) -> Blindness | None:
     """Scan the owner of a lock. If it still has the lock but is not visible, return why."""
-    inodes = _database_inodes(home)
     try:
         context.process_scan.scan_process(pid)
     except PermissionError:
         return Blindness.PERMISSIONS
     except OSError as error:
-        if not is_gone(error):
+        if not isinstance(error, GONE):
             return Blindness.UNREADABLE
     if any(seen.pid == pid for seen, _ in context.process_scan.seen_processes.of(home)):
         return None  # a holder by now
     try:
-        with PinnedProcess(context.proc, pid) as process:
-            if locks_another_file(process, home):
-                return None
-    except OSError as error:
-        if not is_gone(error):
-            return Blindness.UNREADABLE
-    again = LockReader(inodes, context.proc)
-    if pid in _owners(home, again.table):
-        return Blindness.PERMISSIONS  # it has the lock, but no descriptor that we can see
-    return Blindness.UNREADABLE if again.failed else None
+        # if so, it has no descriptor that we can see
+        return Blindness.PERMISSIONS if still_locks(pid, home, context.proc) else None
+    except OSError:
+        return Blindness.UNREADABLE
 
 
 def _may_have_unseen_owners(home: HomeFiles, context: SurveyContext) -> bool:
@@ -260,11 +215,6 @@ def _may_have_unseen_owners(home: HomeFiles, context: SurveyContext) -> bool:
         context.blind or context.process_scan.failed_users or context.process_scan.budget.limited
     )
     return bool(incomplete) or home.lock_probe in (LockAnswer.HELD, LockAnswer.HELD_UNSEEN)
-
-
-def _owners(home: HomeFiles, table: LockTable) -> frozenset[int]:
-    database = table.database_owners(home.database.inode) if home.database else frozenset()
-    return database | (table.shm_owners(home.shm.inode) if home.shm else frozenset())
 
 
 def _candidates(seen_processes: Iterable[SeenProcess]) -> tuple[PossibleHome, ...]:

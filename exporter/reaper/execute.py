@@ -17,7 +17,7 @@ from msgspec import structs
 from exporter.errors import DatabaseError
 from exporter.evidence.liveness import LivingOwners
 from exporter.evidence.process import PinnedProcess
-from exporter.evidence.procfs import is_gone
+from exporter.evidence.procfs import GONE
 from exporter.hermes import database
 from exporter.hermes.continuations import children_of
 from exporter.hermes.routing import Routing, read_routing, routing_file
@@ -134,8 +134,10 @@ def _has_written(proc: str, pid: int, before: int) -> bool:
     try:
         with PinnedProcess(proc, pid) as process:
             return process.written() != before
-    except OSError as error:
-        return not is_gone(error)
+    except GONE:
+        return False
+    except OSError:
+        return True
 
 
 def _children(target: Target, actions: Sequence[ReapAction]) -> dict[str, list[str]]:

@@ -99,6 +99,15 @@ def test_a_process_that_writes_into_deleted_files_counts_as_lost(tmp_path: Path)
         assert look(tmp_path, process.pid) == OpenerCheck((process.pid,), ())
 
 
+def test_a_backup_that_reads_the_wal_index_has_lost_nothing(tmp_path: Path) -> None:
+    """Only SQLite maps it, and only a mapped file can break its process."""
+    with holding(tmp_path) as process, puppet() as backup:
+        backup.do(f"shm = os.open({str(tmp_path / 'state.db-shm')!r}, os.O_RDONLY)")
+        known = KnownOpeners.of(evidence(tmp_path))
+        assert set(known.pids) == {process.pid, backup.pid}
+        assert look(tmp_path, *known.pids) == FINE
+
+
 def elsewhere(file: FileIdentity | None) -> FileIdentity | None:
     return structs.replace(file, device=file.device + 1) if file else None
 

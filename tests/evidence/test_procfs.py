@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from exporter.evidence.process import PinnedProcess
-from exporter.evidence.procfs import parse_stat, read_stat, split_link
-from tests.support.evidence import holding, puppet
+from exporter.evidence.procfs import parse_stat, read_real_uid, read_stat, split_link
+from tests.support.evidence import NOBODY, holding, puppet
 
 NAMES = {"state.db"}
 
@@ -20,6 +20,16 @@ def test_a_program_name_with_blanks_and_brackets_does_not_shift_the_fields() -> 
         process.do("open('/proc/self/comm', 'w').write('a) Z (1 2')")
         assert process.stat().start_ticks == plain.start_ticks
         assert process.stat().parent == os.getpid()
+
+
+def test_a_program_name_is_not_taken_for_a_line_of_the_status() -> None:
+    """The kernel escapes a newline in it, and no carriage return. Root's files have no limit."""
+    with puppet() as process:
+        process.do("open('/proc/self/comm', 'w').write('a\\rUid: 0 0 0')")
+        process.do(f"os.setgroups([]), os.setgid({NOBODY}), os.setuid({NOBODY})")
+        assert read_real_uid("/proc", process.pid) == NOBODY
+        with PinnedProcess("/proc", process.pid) as pinned:
+            assert pinned.user_and_namespace_pid() == (NOBODY, process.pid)
 
 
 @pytest.mark.parametrize("line", [b"", b"1 (x) S", b"1 (x) S a b c d e f g h i j k l m n o"])
