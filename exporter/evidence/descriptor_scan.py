@@ -37,6 +37,7 @@ class WantedFiles:
 
     def __init__(self, targets: Iterable[HomeFiles]) -> None:
         homes = tuple(targets)
+        self.any_home: Final = bool(homes)
         names = (home.name for home in homes)
         self.names: Final = frozenset({DATABASE_NAME, GATEWAY_LOCK_NAME, *names})
         self._files: Final = {file for home in homes for file in home.files}
@@ -152,6 +153,7 @@ class ProcessScan:
         self._proc = proc
         self._wanted = wanted
         self._mount_namespaces: set[int] = set()
+        """Those whose mounts were read."""
 
     def run(self) -> None:
         """Scan every process; raise OSError if there is no /proc."""
@@ -160,7 +162,8 @@ class ProcessScan:
         for pid in pids:
             try:
                 self.scan_process(pid)
-                self._look_at_mounts(pid)
+                if self._wanted.any_home:  # otherwise no home can be below an overlay
+                    self._look_at_mounts(pid)
             except PermissionError:
                 self.unreadable.append(pid)
             except GONE:

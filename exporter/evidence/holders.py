@@ -29,8 +29,8 @@ class SurveyContext(NamedTuple):
     proc: str
     clock: Clock
     process_scan: ProcessScan
-    ours: frozenset[int]
-    """Processes that this agent started."""
+    ours: dict[int, int | None]
+    """Processes that this agent started, each with its start ticks; None if it is gone."""
     locks: LockReader | None
     """None if this system does not show locks."""
     blind: list[Blindness]

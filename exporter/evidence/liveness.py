@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from exporter.evidence.boot import Clock, read_clock
+from exporter.evidence.boot import read_clock
 from exporter.evidence.models import HIDES_PROCESSES, Blindness, Holder, HomeEvidence, Liveness
 from exporter.evidence.procfs import read_stat
 from exporter.hermes.routing import TaskOwner
@@ -19,6 +19,8 @@ from exporter.snapshot import Timestamp
 
 _TOLERANCE_SECONDS: Final = 3.0
 """psutil's start time is built from whole seconds of boot time, and clocks are adjusted."""
+
+_HIDES_FILES: Final = frozenset({Blindness.PERMISSIONS, Blindness.PLATFORM})
 
 StartTimes = Callable[[int], Timestamp | None]
 """Return when the living process of a PID began; None if there is none.
@@ -34,7 +36,12 @@ def start_times(proc: str = "/proc", platform: str = sys.platform) -> StartTimes
 
         return psutil_survey.started_at
     clock = read_clock()
-    return lambda pid: _started_at(pid, proc, clock)
+
+    def started_at(pid: int) -> Timestamp | None:
+        stat = read_stat(proc, pid)
+        return None if stat is None or stat.dead else clock.epoch(stat.start_ticks)
+
+    return started_at
 
 
 def lease_alive(
@@ -56,14 +63,15 @@ def lease_alive(
         began = (started or start_times())(pid)
     except OSError:
         return Liveness.UNKNOWN
-    known = [*holders, *([] if began is None else [began])]
+    known = holders if began is None else [*holders, began]
+    blind = set(evidence.blind)
     if process_started_at is None:
-        return Liveness.UNKNOWN if known or HIDES_PROCESSES & set(evidence.blind) else Liveness.DEAD
+        return Liveness.UNKNOWN if known or HIDES_PROCESSES & blind else Liveness.DEAD
     if any(abs(moment - process_started_at) <= _TOLERANCE_SECONDS for moment in known):
         return Liveness.ALIVE
-    if holders or _may_be_unseen(began, evidence.blind):
-        return Liveness.UNKNOWN
-    return Liveness.DEAD
+    # The process, or the open files of the one that has this PID, could be hidden from us.
+    hidden = HIDES_PROCESSES & blind or (began is not None and _HIDES_FILES & blind)
+    return Liveness.UNKNOWN if holders or hidden else Liveness.DEAD
 
 
 class LivingOwners:
@@ -81,12 +89,12 @@ class LivingOwners:
     def __call__(self, owner: TaskOwner) -> bool:
         if owner.pid is None or owner.pid <= 0:
             return True
-        for holder in self.holders:
-            if owner.pid in (holder.pid, holder.namespace_pid) and owner.start_ticks in (
-                None,
-                holder.start_ticks,
-            ):
-                return True
+        if any(
+            owner.pid in (each.pid, each.namespace_pid)
+            and owner.start_ticks in (None, each.start_ticks)
+            for each in self.holders
+        ):
+            return True
         try:
             stat = read_stat(self._proc, owner.pid)
         except OSError:
@@ -95,15 +103,3 @@ class LivingOwners:
             # Without /proc no process is seen at all.
             return not os.path.exists(f"{self._proc}/self/stat")
         return owner.start_ticks in (None, stat.start_ticks)
-
-
-def _may_be_unseen(began: Timestamp | None, blind: Collection[Blindness]) -> bool:
-    """True if the process, or its open files, could be hidden from us."""
-    if HIDES_PROCESSES & set(blind):
-        return True
-    return began is not None and bool({Blindness.PERMISSIONS, Blindness.PLATFORM} & set(blind))
-
-
-def _started_at(pid: int, proc: str, clock: Clock) -> Timestamp | None:
-    stat = read_stat(proc, pid)
-    return None if stat is None or stat.dead else clock.epoch(stat.start_ticks)

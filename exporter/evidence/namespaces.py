@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection
+from contextlib import suppress
 from typing import Final
 
 from exporter.evidence.lock_table import locks_are_shown
@@ -23,59 +24,37 @@ def pid_namespace(proc: str = "/proc") -> int | None:
         return None
 
 
-def our_processes(proc: str, started: Collection[int]) -> frozenset[int]:
+def our_processes(proc: str, started: Collection[int]) -> dict[int, int | None]:
     """Return the processes that this one started, by their PIDs in this /proc.
 
-    In a container with the host's /proc they have other PIDs there. Not every child of ours is one
-    of them: the first process of a container gets the processes whose parent has ended.
+    Each with its start ticks, None if it is gone. In a container with the host's /proc they have
+    other PIDs there. Not every child of ours is one of them: the first process of a container gets
+    the processes whose parent has ended.
     """
     try:
         own = int(os.readlink(f"{proc}/self"))
-        if own == os.getpid():
-            return frozenset(pid for pid in started if _is_child_or_gone(proc, pid, own))
-        with PinnedProcess(proc, own) as process:
-            children = process.children() or []
-        return frozenset(pid for pid in children if _namespace_pid(proc, pid) in started)
+        pids = started if own == os.getpid() else _by_namespace_pid(proc, own, started)
+        found = {pid: read_stat(proc, pid) for pid in pids}
     except (OSError, ValueError):
-        return frozenset()
+        return {}
+    return {
+        pid: None if stat is None else stat.start_ticks
+        for pid, stat in found.items()
+        # If another process has got this PID, it is not our child.
+        if stat is None or own in (pid, stat.parent)
+    }
 
 
-def _is_child_or_gone(proc: str, pid: int, parent: int) -> bool:
-    """True unless another process has got this PID: what this one started is its child."""
-    stat = read_stat(proc, pid)
-    return stat is None or parent in (pid, stat.parent)
-
-
-def _namespace_pid(proc: str, pid: int) -> int | None:
-    try:
-        with PinnedProcess(proc, pid) as process:
-            return process.user_and_namespace_pid()[1]
-    except OSError:
-        return None
-
-
-def sees_whole_host(proc: str = "/proc") -> bool:
-    """True if this /proc belongs to the initial PID namespace, which contains all others.
-
-    If /proc is of our own namespace, the number of that namespace tells. A container may have the
-    host's /proc mounted instead. Then /proc shows the kernel's own threads, and no nested namespace
-    does.
-    """
-    if pid_namespace(proc) == _INITIAL_PID_NAMESPACE:
-        return True
-    try:
-        threads = read_stat(proc, KTHREADD)
-    except OSError:
-        return False
-    return threads is not None and threads.kernel_thread
-
-
-def hides_processes(proc: str = "/proc") -> bool:
-    """True if other users' processes are hidden. Then PID 1 is hidden too, and it always exists."""
-    try:
-        return read_stat(proc, 1) is None
-    except OSError:
-        return True
+def _by_namespace_pid(proc: str, parent: int, started: Collection[int]) -> list[int]:
+    """Return the children that have these PIDs in their own namespace."""
+    with PinnedProcess(proc, parent) as process:
+        children = process.children() or []
+    found = []
+    for pid in children:
+        with suppress(OSError), PinnedProcess(proc, pid) as child:
+            if child.user_and_namespace_pid()[1] in started:
+                found.append(pid)
+    return found
 
 
 def blindness(proc: str = "/proc") -> list[Blindness]:
@@ -83,8 +62,19 @@ def blindness(proc: str = "/proc") -> list[Blindness]:
     if not os.path.isdir(f"{proc}/self"):
         return [Blindness.NO_PROC]
     found = [] if locks_are_shown(proc) else [Blindness.NO_PROC]
-    if hides_processes(proc):
-        found.append(Blindness.HIDEPID)
-    if not sees_whole_host(proc):
+    if not _is_shown(proc, 1):
+        found.append(Blindness.HIDEPID)  # PID 1 always exists
+    # The initial PID namespace contains all others. If /proc is of our own namespace, the number of
+    # that namespace tells. A container may have the host's /proc mounted instead: then /proc shows
+    # the kernel's own threads, and no nested namespace does.
+    if pid_namespace(proc) != _INITIAL_PID_NAMESPACE and not _is_shown(proc, KTHREADD, kernel=True):
         found.append(Blindness.PID_NAMESPACE)
     return found
+
+
+def _is_shown(proc: str, pid: int, *, kernel: bool = False) -> bool:
+    try:
+        stat = read_stat(proc, pid)
+    except OSError:
+        return False
+    return stat is not None and (stat.kernel_thread or not kernel)

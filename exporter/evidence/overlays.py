@@ -10,9 +10,8 @@ import errno
 import re
 from typing import Final
 
-from exporter.evidence.procfs import read_stat
+from exporter.evidence.procfs import READ_MAX, read_file, read_stat
 
-_BYTES_MAX: Final = 1024 * 1024
 _OPTION: Final = b"upperdir="
 _ESCAPED: Final = re.compile(rb"\\([0-7]{3})")
 
@@ -23,23 +22,15 @@ def mount_table(proc: str, pid: int) -> bytes | None:
     Raise OSError if they cannot be read, ProcessLookupError if it is gone.
     """
     try:
-        with open(f"{proc}/{pid}/mountinfo", "rb") as stream:
-            content = stream.read(_BYTES_MAX)
+        content = read_file(f"{proc}/{pid}/mountinfo", at_most=READ_MAX)
     except OSError as error:
-        if error.errno == errno.EINVAL and _is_ending(proc, pid):
+        # A thread that ends gives up its mounts after its files. So one that was the last has no
+        # file open any more, also before the kernel calls it a zombie.
+        stat = read_stat(proc, pid) if error.errno == errno.EINVAL else None
+        if error.errno == errno.EINVAL and (stat is None or stat.threads <= 1):
             raise ProcessLookupError(errno.ESRCH, "it is ending", str(pid)) from error
         raise
-    return content if len(content) < _BYTES_MAX else None
-
-
-def _is_ending(proc: str, pid: int) -> bool:
-    """True if a process without mounts has no more threads.
-
-    A thread that ends gives up its mounts after its files. So one that was the last has no file
-    open any more, also before the kernel calls it a zombie.
-    """
-    stat = read_stat(proc, pid)
-    return stat is None or stat.threads <= 1
+    return content if len(content) < READ_MAX else None
 
 
 def upper_folders(mounts: bytes) -> set[str]:
@@ -52,7 +43,12 @@ def upper_folders(mounts: bytes) -> set[str]:
         for option in line.rpartition(b" ")[2].split(b",")
         if option.startswith(_OPTION)
     )
-    return {_unescape(option).decode(errors="surrogateescape") for option in options}
+    return {
+        _ESCAPED.sub(lambda found: bytes([int(found[1], 8)]), option).decode(
+            errors="surrogateescape"
+        )
+        for option in options
+    }
 
 
 def is_below(folder: str, upper: str) -> bool:
@@ -61,7 +57,3 @@ def is_below(folder: str, upper: str) -> bool:
         return f"{folder}/".startswith(f"{upper.rstrip('/')}/")
     # It was mounted by a relative name, and nothing tells relative to which folder.
     return f"/{upper.removeprefix('./').rstrip('/')}/" in f"{folder}/"
-
-
-def _unescape(text: bytes) -> bytes:
-    return _ESCAPED.sub(lambda found: bytes([int(found[1], 8)]), text)

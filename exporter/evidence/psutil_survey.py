@@ -29,7 +29,7 @@ from exporter.evidence.models import (
     Survey,
 )
 from exporter.evidence.procfs import split_link
-from exporter.hermes.process_kinds import DATABASE_NAME, UNREADABLE, Role, classify
+from exporter.hermes.process_kinds import DATABASE_NAME, classify
 from exporter.snapshot import FileIdentity, GatewayFiles, Timestamp
 
 _TICKS_PER_SECOND: Final = 100
@@ -38,10 +38,8 @@ _LIMITS: Final = (Blindness.PLATFORM,)
 
 
 class _SeenProcess(NamedTuple):
-    pid: int
+    holder: Holder
     uid: int
-    started_at: Timestamp
-    role: Role
     files: dict[str, FileIdentity]
     """Databases and sidecars that it has open, by path."""
 
@@ -49,8 +47,7 @@ class _SeenProcess(NamedTuple):
 def survey(targets: Sequence[HomeFiles]) -> Survey:
     """Return which of the processes that we may read have these databases open."""
     names = {DATABASE_NAME, *(home.name for home in targets)}
-    seen: list[_SeenProcess] = []
-    unreadable = False
+    seen, unreadable = list[_SeenProcess](), False
     for process in psutil.process_iter():
         try:
             found = _read_process(process, names)
@@ -59,7 +56,7 @@ def survey(targets: Sequence[HomeFiles]) -> Survey:
         except (psutil.Error, OSError):
             unreadable = True
             continue
-        if found.files:
+        if found is not None:
             seen.append(found)
     blind = (*_LIMITS, Blindness.PERMISSIONS) if unreadable else _LIMITS
     return Survey(
@@ -93,46 +90,36 @@ def judge_gateway(files: GatewayFiles) -> GatewayEvidence:
     return GatewayEvidence(GatewayState.UP, began)
 
 
-def _read_process(process: psutil.Process, names: Collection[str]) -> _SeenProcess:
+def _read_process(process: psutil.Process, names: Collection[str]) -> _SeenProcess | None:
     files: dict[str, FileIdentity] = {}
     for opened in process.open_files():
         if split_link(opened.path, names) is not None:
             found = os.stat(opened.path)
             files[opened.path] = FileIdentity(found.st_dev, found.st_ino)
-    role = UNREADABLE
-    if files:
-        role = classify(b"\0".join(os.fsencode(word) for word in process.cmdline()))
-    return _SeenProcess(process.pid, process.uids().effective, process.create_time(), role, files)
+    if not files:
+        return None
+    role = classify(b"\0".join(os.fsencode(word) for word in process.cmdline()))
+    began = process.create_time()
+    holder = Holder(
+        pid=process.pid,
+        start_ticks=round(began * _TICKS_PER_SECOND),
+        started_at=began,
+        namespace_pid=process.pid,
+        kind=role.kind,
+        may_resume=role.may_resume,
+        shm_inode=None,  # only looked at where locks are shown
+        sessions=(NamedSession(role.session_id, role.how),) if role.session_id and role.how else (),
+    )
+    return _SeenProcess(holder, process.uids().effective, files)
 
 
 def _judge_home(
     home: HomeFiles, seen: Iterable[_SeenProcess], blind: tuple[Blindness, ...]
 ) -> HomeEvidence:
-    ours = {home.database, home.wal, home.shm} - {None}
     return HomeEvidence(
-        holders=tuple(
-            _describe(home, process) for process in seen if ours & set(process.files.values())
-        ),
+        holders=tuple(each.holder for each in seen if home.files & set(each.files.values())),
         gateway=judge_gateway(home.gateway) if home.gateway else None,
         blind=blind,
-    )
-
-
-def _describe(home: HomeFiles, seen: _SeenProcess) -> Holder:
-    held = seen.files.values()
-    role = seen.role
-    sessions: tuple[NamedSession, ...] = ()
-    if role.session_id is not None and role.how is not None:
-        sessions = (NamedSession(role.session_id, role.how),)
-    return Holder(
-        pid=seen.pid,
-        start_ticks=round(seen.started_at * _TICKS_PER_SECOND),
-        started_at=seen.started_at,
-        namespace_pid=seen.pid,
-        kind=role.kind,
-        may_resume=role.may_resume,
-        shm_inode=home.shm.inode if home.shm and home.shm in held else None,
-        sessions=sessions,
     )
 
 

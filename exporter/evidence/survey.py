@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
 from typing import Final
 
 from exporter.evidence.boot import read_clock
@@ -70,7 +69,7 @@ def survey(
         blind=_host_blindness(process_scan, proc),
         pause=_at_most(_PAUSES_MAX, pause),
     )
-    start_ticks = _start_ticks(context.ours, proc)
+    start_ticks = {pid: ticks for pid, ticks in context.ours.items() if ticks is not None}
     return Survey(
         homes={home.key: _judge_home(home, context, start_ticks) for home in targets},
         candidates=_candidates(process_scan.seen_processes.by_pid.values()),
@@ -121,17 +120,6 @@ def _could_be_hermes(pid: int, proc: str, *, whole_host: bool) -> bool:
     except OSError:
         return True
     return stat is not None and not stat.kernel_thread and not stat.dead
-
-
-def _start_ticks(pids: Iterable[int], proc: str) -> dict[int, int]:
-    """Return when each of these processes began; without those that are gone."""
-    found = {}
-    for pid in pids:
-        with suppress(OSError):
-            stat = read_stat(proc, pid)
-            if stat is not None:
-                found[pid] = stat.start_ticks
-    return found
 
 
 def _judge_home(home: HomeFiles, context: SurveyContext, ours: dict[int, int]) -> HomeEvidence:
