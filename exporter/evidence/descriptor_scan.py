@@ -32,25 +32,6 @@ from exporter.hermes.process_kinds import (
 from exporter.snapshot import FileIdentity
 
 
-class WantedFiles:
-    """The file names and identities to look for, for all homes at once."""
-
-    def __init__(self, targets: Iterable[HomeFiles]) -> None:
-        homes = tuple(targets)
-        self.any_home: Final = bool(homes)
-        names = (home.name for home in homes)
-        self.names: Final = frozenset({DATABASE_NAME, GATEWAY_LOCK_NAME, *names})
-        self._files: Final = {file for home in homes for file in home.files}
-        self._places: Final = {(home.directory, home.name) for home in homes if home.directory}
-
-    def concerns(self, descriptors: Iterable[Descriptor]) -> bool:
-        """True if any of these may belong to a home, so that its process matters."""
-        return any(
-            found.identity in self._files or (found.directory, found.name) in self._places
-            for found in descriptors
-        )
-
-
 class SeenProcess(NamedTuple):
     """One process with a database open."""
 
@@ -141,9 +122,11 @@ class SeenProcesses:
 
 
 class ProcessScan:
-    """One scan of all processes; it can scan a single process again."""
+    """One scan of all processes for the files of all homes; it can scan a single process again."""
 
-    def __init__(self, proc: str, wanted: WantedFiles, descriptors_per_user: int) -> None:
+    def __init__(
+        self, proc: str, targets: Collection[HomeFiles], descriptors_per_user: int
+    ) -> None:
         self.seen_processes: Final = SeenProcesses()
         self.budget: Final = DescriptorBudget(descriptors_per_user, proc)
         self.unreadable: Final[list[int]] = []
@@ -151,9 +134,14 @@ class ProcessScan:
         """Users whose processes could not be read for another reason."""
         self.upper_folders: Final[set[str]] = set()
         self._proc = proc
-        self._wanted = wanted
+        self._names = frozenset(
+            {DATABASE_NAME, GATEWAY_LOCK_NAME, *(each.name for each in targets)}
+        )
+        self._files = {file for home in targets for file in home.files}
+        self._places = {(home.directory, home.name) for home in targets if home.directory}
+        # Mounts tell which homes are below an overlay. Without a home none is read.
+        self._reads_mounts = bool(targets)
         self._mount_namespaces: set[int] = set()
-        """Those whose mounts were read."""
 
     def run(self) -> None:
         """Scan every process; raise OSError if there is no /proc."""
@@ -162,7 +150,7 @@ class ProcessScan:
         for pid in pids:
             try:
                 self.scan_process(pid)
-                if self._wanted.any_home:  # otherwise no home can be below an overlay
+                if self._reads_mounts:
                     self._look_at_mounts(pid)
             except PermissionError:
                 self.unreadable.append(pid)
@@ -177,19 +165,46 @@ class ProcessScan:
         Raise PermissionError if it may not be read, OSError if it is gone or reading failed.
         """
         numbers = self._find_descriptors(pid)
-        seen = read_process(self._proc, pid, self._wanted, numbers) if numbers else None
-        if seen is not None:
+        if numbers and (seen := self._read_process(pid, numbers)):
             self.seen_processes.add(seen)
 
     def _find_descriptors(self, pid: int) -> list[str]:
         while True:
             allowed = self.budget.allowed(pid)
-            found, count = find_descriptors(self._proc, pid, self._wanted.names, allowed)
+            found, count = find_descriptors(self._proc, pid, self._names, allowed)
             if count <= allowed:
                 self.budget.spend(pid, count)
                 return found
             if self.budget.exceed(pid):
                 return []
+
+    def _read_process(self, pid: int, numbers: Iterable[str]) -> SeenProcess | None:
+        """Read one process in one moment; None if it is dead or has no file of interest open."""
+        with PinnedProcess(self._proc, pid) as process:
+            stat = process.stat()
+            before = process.command_line()
+            descriptors = process.descriptors(self._names, numbers)
+            if stat.dead or not descriptors:
+                return None
+            uid, namespace_pid = process.user_and_namespace_pid()
+            role, children, written, stopped = UNREADABLE, None, None, False
+            if any(map(self._concerns_a_home, descriptors)):
+                # An exec in between (`sessions browse` becomes `--resume ID`) keeps PID and start
+                # time. So compare the command line before and after.
+                if before is not None and before == process.command_line():
+                    role = classify(before)
+                if stat.forked:
+                    # It has its parent's command line, and may have a session of its parent's.
+                    role = structs.replace(role, may_resume=True)
+                children = process.children()
+                written = process.written()
+                stopped = process.stopped(stat)
+            return SeenProcess(
+                pid, stat, uid, namespace_pid, descriptors, role, children, written, stopped
+            )
+
+    def _concerns_a_home(self, found: Descriptor) -> bool:
+        return found.identity in self._files or (found.directory, found.name) in self._places
 
     def _look_at_mounts(self, pid: int) -> None:
         """Read the mounts of every mount namespace once."""
@@ -209,34 +224,6 @@ class ProcessScan:
             return read_real_uid(self._proc, pid)
         except OSError:
             return 0  # a user that is not known counts as root, who can write every home
-
-
-def read_process(
-    proc: str, pid: int, wanted: WantedFiles, numbers: Iterable[str]
-) -> SeenProcess | None:
-    """Read one process in one moment; None if it is dead or has no file of interest open."""
-    with PinnedProcess(proc, pid) as process:
-        stat = process.stat()
-        before = process.command_line()
-        descriptors = process.descriptors(wanted.names, numbers)
-        if stat.dead or not descriptors:
-            return None
-        uid, namespace_pid = process.user_and_namespace_pid()
-        role, children, written, stopped = UNREADABLE, None, None, False
-        if wanted.concerns(descriptors):
-            # An exec in between (`sessions browse` becomes `--resume ID`) keeps PID and start time.
-            # So compare the command line before and after.
-            unchanged = before is not None and before == process.command_line()
-            role = classify(before) if before is not None and unchanged else UNREADABLE
-            if stat.forked:
-                # It has its parent's command line, and may have a session of its parent's.
-                role = structs.replace(role, may_resume=True)
-            children = process.children()
-            written = process.written()
-            stopped = process.stopped(stat)
-        return SeenProcess(
-            pid, stat, uid, namespace_pid, descriptors, role, children, written, stopped
-        )
 
 
 def read_open_files(process: PinnedProcess, home: HomeFiles) -> OpenFiles:

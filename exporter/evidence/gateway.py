@@ -76,7 +76,7 @@ def _lock_owners(files: GatewayFiles, context: SurveyContext) -> set[int]:
         return set()
     owners = set(context.process_scan.seen_processes.flock_owners(files.lock))
     if context.blind:
-        owners |= context.locks.table.flock_owners(files.lock.inode)
+        owners |= context.locks.flock_owners(files.lock.inode)
     return owners
 
 

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from exporter.evidence.boot import Clock
 from exporter.evidence.descriptor_scan import OpenFiles, ProcessScan, SeenProcess
-from exporter.evidence.lock_table import LockReader
+from exporter.evidence.lock_table import LockTable
 from exporter.evidence.lost_locks import (
     is_forked_copy,
     lost_at_every_check,
@@ -31,7 +31,7 @@ class SurveyContext(NamedTuple):
     process_scan: ProcessScan
     ours: dict[int, int | None]
     """Processes that this agent started, each with its start ticks; None if it is gone."""
-    locks: LockReader | None
+    locks: LockTable | None
     """None if this system does not show locks."""
     blind: list[Blindness]
     pause: Callable[[], None]
@@ -98,8 +98,8 @@ def _owners(file: Descriptor, context: SurveyContext) -> set[int]:
     if context.locks is None:
         return set()
     inode = file.identity.inode
-    table = context.locks.table
-    listed = table.shm_owners(inode) if file.suffix == "-shm" else table.database_owners(inode)
+    shm = file.suffix == "-shm"
+    listed = context.locks.shm_owners(inode) if shm else context.locks.database_owners(inode)
     return context.process_scan.seen_processes.lock_owners(file.identity) | listed
 
 

@@ -7,7 +7,7 @@ In WAL mode every connection holds two shared POSIX locks as long as it is open:
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from functools import cached_property
 from typing import Final, NamedTuple
 
@@ -40,17 +40,20 @@ class LockEntry(NamedTuple):
 
 
 class LockTable:
-    """The locks on some files.
+    """The locks on some files, by /proc/locks: read when it is first needed, and preferably never.
+
+    The kernel waits for all running lock operations before it shows the table: about ten
+    milliseconds. Reading fdinfo of a process's own descriptors takes microseconds.
 
     Files are identified by inode, not by device: on btrfs and overlayfs the device that the kernel
     prints here is not the st_dev of the file. Inode and PID together, or inode and SQLite's own
     byte ranges, make a mistake very unlikely.
     """
 
-    def __init__(self, entries: Iterable[LockEntry]) -> None:
-        self._entries: dict[int, list[LockEntry]] = {}
-        for entry in entries:
-            self._entries.setdefault(entry.inode, []).append(entry)
+    def __init__(self, inodes: Collection[int], proc: str = "/proc") -> None:
+        self._inodes, self._proc = inodes, proc
+        self.failed = False
+        """True if the table was needed and could not be read: then locks may be missing in it."""
 
     def owners(self, files: HomeFiles) -> tuple[frozenset[int], frozenset[int]]:
         """Return the processes with SQLite's lock on a database, and those with it on its -shm."""
@@ -60,51 +63,30 @@ class LockTable:
         )
 
     def database_owners(self, inode: int) -> frozenset[int]:
-        return frozenset(lock.pid for lock in self._on(inode) if lock.of_database)
+        return frozenset(lock.pid for lock in self._locks.get(inode, ()) if lock.of_database)
 
     def shm_owners(self, inode: int) -> frozenset[int]:
-        return frozenset(lock.pid for lock in self._on(inode) if lock.of_shm)
+        return frozenset(lock.pid for lock in self._locks.get(inode, ()) if lock.of_shm)
 
     def flock_owners(self, inode: int) -> frozenset[int]:
-        return frozenset(lock.pid for lock in self._on(inode) if lock.kind == "FLOCK")
-
-    def _on(self, inode: int) -> list[LockEntry]:
-        return self._entries.get(inode, [])
-
-
-class LockReader:
-    """/proc/locks, read when it is first needed, and preferably never.
-
-    The kernel waits for all running lock operations before it shows the table: about ten
-    milliseconds. Reading fdinfo of a process's own descriptors takes microseconds.
-    """
-
-    def __init__(self, inodes: Collection[int], proc: str = "/proc") -> None:
-        self._inodes, self._proc = inodes, proc
-        self.failed = False
-        """True if the table was needed and could not be read: then locks may be missing in it."""
+        return frozenset(lock.pid for lock in self._locks.get(inode, ()) if lock.kind == "FLOCK")
 
     @cached_property
-    def table(self) -> LockTable:
-        found = read_lock_table(self._inodes, self._proc)
-        self.failed = found is None
-        return found or LockTable(())
+    def _locks(self) -> dict[int, list[LockEntry]]:
+        found: dict[int, list[LockEntry]] = {}
+        try:
+            with open(f"{self._proc}/locks", "rb") as lines:
+                for lock in map(parse_lock, lines):
+                    if lock is not None and lock.inode in self._inodes:
+                        found.setdefault(lock.inode, []).append(lock)
+        except OSError:
+            self.failed = True
+        return found
 
 
 def locks_are_shown(proc: str = "/proc") -> bool:
     """True if this system has such a table."""
     return os.path.exists(f"{proc}/locks")
-
-
-def read_lock_table(inodes: Collection[int], proc: str = "/proc") -> LockTable | None:
-    """Return the present locks on these inodes; None if the kernel does not show them."""
-    try:
-        with open(f"{proc}/locks", "rb") as stream:
-            lines = stream.read().splitlines()
-    except OSError:
-        return None
-    entries = (parse_lock(line) for line in lines)
-    return LockTable(entry for entry in entries if entry is not None and entry.inode in inodes)
 
 
 def parse_lock(line: bytes) -> LockEntry | None:

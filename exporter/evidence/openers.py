@@ -18,7 +18,7 @@ from typing import Final
 from msgspec import Struct, structs
 
 from exporter.evidence.descriptor_scan import read_open_files
-from exporter.evidence.lock_table import LockReader, locks_are_shown, read_lock_table
+from exporter.evidence.lock_table import LockTable, locks_are_shown
 from exporter.evidence.lost_locks import lost_at_every_check, lost_now
 from exporter.evidence.models import HIDES_LOCKS, Holder, HomeEvidence, HomeFiles
 from exporter.evidence.process import PinnedProcess
@@ -100,10 +100,10 @@ def compare_openers(
 
     `files` is a database in WAL mode. None if this system does not show locks.
     """
-    table = read_lock_table(files.lock_inodes, proc)
-    if table is None:
-        return None
+    table = LockTable(files.lock_inodes, proc)
     database, shm = table.owners(files)
+    if table.failed:
+        return None
     own = own_pid(proc)
     suspects = [pid for pid in known.pids if pid not in database & shm and pid != own]
     lost = (
@@ -136,10 +136,11 @@ def still_locks(pid: int, files: HomeFiles, proc: str) -> bool:
         found = set()  # the table shows if it is: an ended process has no lock
     if found and not found & files.files:
         return False
-    table = read_lock_table(files.lock_inodes, proc)  # it may have closed the database since
-    if table is None:
+    table = LockTable(files.lock_inodes, proc)  # it may have closed the database since
+    database, shm = table.owners(files)
+    if table.failed:
         raise OSError(errno.EIO, "the locks cannot be read", proc)
-    return any(pid in owners for owners in table.owners(files))
+    return pid in database | shm
 
 
 def _uses(pid: int, files: HomeFiles, proc: str) -> bool:
@@ -198,10 +199,10 @@ def may_open(
     """
     if not locks_are_shown(proc):
         return True
-    locks = LockReader({holder.shm_inode for holder in holders}, proc)
+    locks = LockTable({holder.shm_inode for holder in holders}, proc)
     return not any(
         lost_at_every_check(partial(_lost_shm, holder, proc), pause)
-        and holder.pid not in locks.table.shm_owners(holder.shm_inode)
+        and holder.pid not in locks.shm_owners(holder.shm_inode)
         for holder in holders
     )
 

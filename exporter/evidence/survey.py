@@ -13,10 +13,10 @@ from typing import Final
 
 from exporter.evidence.boot import read_clock
 from exporter.evidence.descriptor_budget import DESCRIPTORS_PER_USER
-from exporter.evidence.descriptor_scan import ProcessScan, SeenProcess, WantedFiles
+from exporter.evidence.descriptor_scan import ProcessScan, SeenProcess
 from exporter.evidence.gateway import judge_gateway
 from exporter.evidence.holders import SurveyContext, describe_holders
-from exporter.evidence.lock_table import LockReader, locks_are_shown
+from exporter.evidence.lock_table import LockTable, locks_are_shown
 from exporter.evidence.models import Blindness, HomeEvidence, HomeFiles, PossibleHome, Survey
 from exporter.evidence.namespaces import blindness, our_processes
 from exporter.evidence.openers import still_locks
@@ -53,7 +53,7 @@ def survey(
 
         return psutil_survey.survey(targets)
     started = set(ours())
-    process_scan = ProcessScan(proc, WantedFiles(targets), descriptors_per_user)
+    process_scan = ProcessScan(proc, targets, descriptors_per_user)
     try:
         process_scan.run()
     except OSError as error:
@@ -65,7 +65,7 @@ def survey(
         clock=read_clock(),
         process_scan=process_scan,
         ours=our_processes(proc, started.union(ours())),
-        locks=LockReader(_inodes(targets, process_scan), proc) if locks_are_shown(proc) else None,
+        locks=LockTable(_inodes(targets, process_scan), proc) if locks_are_shown(proc) else None,
         blind=_host_blindness(process_scan, proc),
         pause=_at_most(_PAUSES_MAX, pause),
     )
@@ -167,7 +167,7 @@ def _find_lock_owners(home: HomeFiles, context: SurveyContext) -> list[Blindness
     if context.locks is None or not _may_have_unseen_owners(home, context):
         return blind
     holders = {seen.pid for seen, _ in context.process_scan.seen_processes.of(home)}
-    for pid in frozenset().union(*context.locks.table.owners(home)) - holders:
+    for pid in frozenset().union(*context.locks.owners(home)) - holders:
         if pid <= 0:
             blind.append(Blindness.PID_NAMESPACE)
         elif (why := _find_lock_owner(pid, home, context)) is not None:

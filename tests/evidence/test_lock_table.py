@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.evidence.lock_table import LockEntry, parse_lock, read_lock_table
+from exporter.evidence.lock_table import LockEntry, LockTable, parse_lock
 from tests.real.waiting import wait_until
 from tests.support.evidence import holding, puppet
 
@@ -42,8 +42,7 @@ def test_a_line_is_a_held_lock_or_nothing(line: bytes, entry: LockEntry | None) 
 def test_the_table_names_the_owners_of_sqlites_locks(tmp_path: Path) -> None:
     database, shm = tmp_path / "state.db", tmp_path / "state.db-shm"
     with holding(tmp_path) as one, holding(tmp_path) as two:
-        table = read_lock_table({inode(database), inode(shm)})
-        assert table is not None
+        table = LockTable({inode(database), inode(shm)})
         assert table.database_owners(inode(database)) == {one.pid, two.pid}
         assert table.shm_owners(inode(shm)) == {one.pid, two.pid}
         assert table.shm_owners(inode(database)) == frozenset()
@@ -52,8 +51,7 @@ def test_the_table_names_the_owners_of_sqlites_locks(tmp_path: Path) -> None:
 
 def test_files_that_were_not_asked_for_are_left_out(tmp_path: Path) -> None:
     with holding(tmp_path):
-        table = read_lock_table({inode(tmp_path / "state.db")})
-        assert table is not None
+        table = LockTable({inode(tmp_path / "state.db")})
         assert table.shm_owners(inode(tmp_path / "state.db-shm")) == frozenset()
 
 
@@ -67,10 +65,11 @@ def test_a_process_that_waits_for_a_lock_does_not_hold_it(tmp_path: Path) -> Non
         waiter.process.stdin.flush()
         arrow = f"-> FLOCK  ADVISORY  WRITE {waiter.pid} ".encode()
         wait_until(lambda: arrow in Path("/proc/locks").read_bytes(), "a waiting process")
-        table = read_lock_table({inode(path)})
-        assert table is not None
+        table = LockTable({inode(path)})
         assert table.flock_owners(inode(path)) == {owner.pid}
 
 
 def test_without_proc_locks_there_is_no_lock_table(tmp_path: Path) -> None:
-    assert read_lock_table({1}, proc=str(tmp_path)) is None
+    table = LockTable({1}, proc=str(tmp_path))
+    assert table.flock_owners(1) == frozenset()
+    assert table.failed

@@ -162,6 +162,14 @@ def test_an_unreadable_process_of_a_user_blinds_only_that_users_homes(
     assert Blindness.UNREADABLE not in found.homes["anothers"].blind
 
 
+def test_mounts_are_read_only_for_homes(home: Path, proc: Path) -> None:
+    """They tell which homes are below an overlay."""
+    with puppet() as process:
+        broken = with_broken(proc, process.pid, "mountinfo", "ns")
+        assert Blindness.UNREADABLE in survey([files(home)], proc=broken).homes[str(home)].blind
+        assert Blindness.UNREADABLE not in survey([], proc=broken).blind
+
+
 def test_a_file_whose_path_is_too_long_to_read_blinds_nothing(home: Path) -> None:
     """Any user can open one."""
     with puppet() as process:
