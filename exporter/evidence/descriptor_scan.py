@@ -12,7 +12,7 @@ from msgspec import structs
 
 from exporter.evidence.descriptor_budget import DescriptorBudget
 from exporter.evidence.models import HomeFiles
-from exporter.evidence.overlays import mount_table, upper_folders
+from exporter.evidence.namespaces import mount_table, upper_folders
 from exporter.evidence.process import Descriptor, PinnedProcess
 from exporter.evidence.procfs import (
     GONE,

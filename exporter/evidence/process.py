@@ -7,7 +7,6 @@ import os
 from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple, Self
 
-from exporter.evidence.freezer import is_frozen
 from exporter.evidence.lock_table import LockEntry, parse_lock
 from exporter.evidence.procfs import (
     READ_MAX,
@@ -21,6 +20,7 @@ from exporter.evidence.procfs import (
 from exporter.evidence.statx import device_of, identity_of
 from exporter.snapshot import FileIdentity
 
+_CGROUPS: Final = "/sys/fs/cgroup"
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _PATH_ONLY: Final = 0o10000000
 """O_PATH: such a descriptor names a file and can neither read, map nor lock it."""
@@ -209,3 +209,31 @@ class PinnedProcess:
 
 def _is_read_only(flags: int) -> bool:
     return flags & os.O_ACCMODE == os.O_RDONLY
+
+
+def is_frozen(membership: bytes, root: str = _CGROUPS) -> bool:
+    """True if a process with this /proc/PID/cgroup is frozen; False if the kernel does not show it.
+
+    The kernel's files give the effective state of the group, even if an ancestor was frozen.
+    """
+    for line in membership.decode(errors="surrogateescape").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if path == "/":
+            continue  # the root cannot be frozen
+        if controllers == "":
+            folders = [f"{root}{path}", f"{root}/unified{path}"]
+            if any(b"frozen 1" in _read_control(f"{each}/cgroup.events") for each in folders):
+                return True
+        elif "freezer" in controllers.split(","):
+            # FREEZING: some of its threads are frozen already.
+            state = _read_control(f"{root}/freezer{path}/freezer.state").strip()
+            if state in {b"FROZEN", b"FREEZING"}:
+                return True
+    return False
+
+
+def _read_control(path: str) -> bytes:
+    try:
+        return read_file(path)
+    except OSError:
+        return b""

@@ -18,9 +18,8 @@ from exporter.evidence.gateway import judge_gateway
 from exporter.evidence.holders import SurveyContext, describe_holders
 from exporter.evidence.lock_table import LockTable, locks_are_shown
 from exporter.evidence.models import Blindness, HomeEvidence, HomeFiles, PossibleHome, Survey
-from exporter.evidence.namespaces import blindness, our_processes
+from exporter.evidence.namespaces import blindness, is_below, our_processes
 from exporter.evidence.openers import still_locks
-from exporter.evidence.overlays import is_below
 from exporter.evidence.procfs import GONE, read_stat
 from exporter.hermes.process_kinds import DATABASE_NAME
 from exporter.snapshot import LockAnswer

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.evidence.freezer import is_frozen
+from exporter.evidence.process import is_frozen
 from tests.real.waiting import wait_until
 from tests.support.evidence import Puppet, evidence, holding
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from exporter.evidence.models import Blindness
-from exporter.evidence.overlays import is_below, mount_table, upper_folders
+from exporter.evidence.namespaces import is_below, mount_table, upper_folders
 from exporter.evidence.procfs import read_stat
 from tests.real.waiting import wait_until
 from tests.support.evidence import evidence, puppet
