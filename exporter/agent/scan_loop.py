@@ -28,8 +28,7 @@ from exporter.collectors.view import HostView
 from exporter.config.settings import Settings
 from exporter.discovery.homes import Census, Home
 from exporter.errors import WorkerError, error_location
-from exporter.evidence.boot import read_boot_id, read_clock
-from exporter.evidence.liveness import start_times
+from exporter.evidence.liveness import read_boot_id, read_clock, start_times
 from exporter.evidence.models import HomeEvidence, HomeFiles, Survey
 from exporter.evidence.models import PossibleHome as ProcessCandidate
 from exporter.evidence.survey import survey as survey_processes

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final, NamedTuple
 
-from exporter.evidence.boot import Clock
 from exporter.evidence.descriptor_scan import OpenFiles, ProcessScan, SeenProcess
+from exporter.evidence.liveness import Clock
 from exporter.evidence.lock_table import LockTable
 from exporter.evidence.lost_locks import (
     is_forked_copy,

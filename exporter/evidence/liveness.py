@@ -1,24 +1,29 @@
 """Tell if a process that some file or row names is alive.
 
-A PID alone proves nothing, because PIDs are reused. PID and start time name a process, if both are
-of the same boot and the same PID namespace.
+A PID alone proves nothing, because PIDs are reused. Start ticks count from boot, so they repeat
+after a reboot; wall-clock start times change when the clock is set. So a process is named by boot
+id, PID namespace, PID and start ticks.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from exporter.evidence.boot import read_clock
+from msgspec import Struct
+
 from exporter.evidence.models import HIDES_PROCESSES, Blindness, Holder, HomeEvidence, Liveness
-from exporter.evidence.procfs import read_stat
+from exporter.evidence.procfs import read_file, read_stat
 from exporter.hermes.routing import TaskOwner
-from exporter.snapshot import Timestamp
+from exporter.snapshot import Seconds, Timestamp
 
 _TOLERANCE_SECONDS: Final = 3.0
 """psutil's start time is built from whole seconds of boot time, and clocks are adjusted."""
+
+_BOOT_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 _HIDES_FILES: Final = frozenset({Blindness.PERMISSIONS, Blindness.PLATFORM})
 
@@ -27,6 +32,39 @@ StartTimes = Callable[[int], Timestamp | None]
 
 Raise OSError if that is not known.
 """
+
+
+class Clock(Struct, frozen=True):
+    """The wall clock and the time since boot, read together."""
+
+    wall: Timestamp
+    since_boot: Seconds
+    ticks_per_second: int
+
+    @property
+    def boot_began_at(self) -> Timestamp:
+        """When this boot began, by the present wall clock: it moves when that clock is set."""
+        return self.wall - self.since_boot
+
+    def epoch(self, start_ticks: int) -> Timestamp:
+        """Return when a process with these start ticks began, by the present wall clock."""
+        return self.boot_began_at + start_ticks / self.ticks_per_second
+
+
+def read_clock() -> Clock:
+    return Clock(
+        wall=time.time(),
+        since_boot=time.clock_gettime(_BOOT_CLOCK),
+        ticks_per_second=os.sysconf("SC_CLK_TCK"),
+    )
+
+
+def read_boot_id(proc: str = "/proc") -> str | None:
+    """Return the kernel's id of this boot; None if there is none (macOS, a bare /proc)."""
+    try:
+        return read_file(f"{proc}/sys/kernel/random/boot_id").decode().strip() or None
+    except (OSError, ValueError):
+        return None
 
 
 def start_times(proc: str = "/proc", platform: str = sys.platform) -> StartTimes:

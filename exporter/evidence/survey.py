@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final
 
-from exporter.evidence.boot import read_clock
 from exporter.evidence.descriptor_budget import DESCRIPTORS_PER_USER
 from exporter.evidence.descriptor_scan import ProcessScan, SeenProcess
 from exporter.evidence.gateway import judge_gateway
 from exporter.evidence.holders import SurveyContext, describe_holders
+from exporter.evidence.liveness import read_clock
 from exporter.evidence.lock_table import LockTable, locks_are_shown
 from exporter.evidence.models import Blindness, HomeEvidence, HomeFiles, PossibleHome, Survey
 from exporter.evidence.namespaces import blindness, is_below, our_processes

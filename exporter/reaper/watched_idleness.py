@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from exporter.evidence.boot import read_boot_id
+from exporter.evidence.liveness import read_boot_id
 from exporter.evidence.models import Holder
 from exporter.reaper.possible_hosts import UNSEEN, FirstSeen, ProcessKey, process_key
 from exporter.snapshot import OpenSession

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import psutil
 
-from exporter.evidence.boot import Clock, read_boot_id, read_clock
+from exporter.evidence.liveness import Clock, read_boot_id, read_clock
 from tests.support.evidence import puppet
 
 CLOCK = Clock(wall=1_000_000.0, since_boot=500.0, ticks_per_second=100)

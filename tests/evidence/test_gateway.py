@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.evidence.boot import read_clock
+from exporter.evidence.liveness import read_clock
 from exporter.evidence.models import GatewayEvidence, GatewayState
 from exporter.evidence.survey import survey
 from exporter.hermes.process_kinds import ProcessKind

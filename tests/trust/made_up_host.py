@@ -19,7 +19,7 @@ import apsw
 
 from exporter.agent import one_shot  # noqa: F401 - loads all that commands need
 from exporter.errors import ExporterError, HomeError, RefusedError, WorkerError, error_location
-from exporter.evidence import boot, openers, process, procfs
+from exporter.evidence import liveness, openers, process, procfs
 from exporter.evidence.models import Holder, HomeEvidence, HomeFiles, NamedSession, Survey
 from exporter.evidence.openers import KnownOpeners, OpenerCheck
 from exporter.hermes.process_kinds import NamedBy, ProcessKind
@@ -150,7 +150,7 @@ class MadeUpHost:
     def _install(self) -> None:
         load_everything()
         _replace(openers.compare_openers, self.compare_openers)
-        _replace(boot.read_boot_id, lambda proc="/proc": self.clock.boot_id)
+        _replace(liveness.read_boot_id, lambda proc="/proc": self.clock.boot_id)
         _replace(_REAL_STAT, self.read_stat)
         _replace(_REAL_PINNED, self._pinned)
         _replace(journal_file.transaction, self._journal_transaction)
