@@ -6,6 +6,7 @@ import errno
 import os
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from msgspec import structs
@@ -155,7 +156,8 @@ class ProcessScan:
             except PermissionError:
                 self.unreadable.append(pid)
             except GONE:
-                continue
+                if self._threads_go_on(pid):
+                    self.failed_users.add(self._user_of(pid))
             except OSError:
                 self.failed_users.add(self._user_of(pid))
 
@@ -218,6 +220,23 @@ class ProcessScan:
             return
         self.budget.spend(pid, mounts.count(b"\n"))
         self.upper_folders.update(upper_folders(mounts))
+
+    def _threads_go_on(self, pid: int) -> bool:
+        """True if a process that seems to be gone has a file of interest open, or may have one.
+
+        If its first thread has ended, /proc/PID shows none of the files that the others have open.
+        """
+        threads = f"{self._proc}/{pid}/task"
+        try:
+            allowed = self.budget.allowed(pid)
+            for thread in map(int, list_pids(threads)):
+                with suppress(*GONE):
+                    found, count = find_descriptors(threads, thread, self._names, allowed)
+                    if count:  # its threads share their files
+                        return bool(found) or count > allowed
+        except OSError as error:
+            return not isinstance(error, GONE)
+        return False
 
     def _user_of(self, pid: int) -> int:
         try:

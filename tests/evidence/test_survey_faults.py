@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import subprocess
 import sys
 from pathlib import Path
 
@@ -17,8 +18,10 @@ from exporter.evidence.openers import (
     compare_openers,
     may_open,
 )
+from exporter.evidence.procfs import read_stat
 from exporter.evidence.survey import survey
 from exporter.snapshot import GatewayFiles, LockAnswer
+from tests.real.waiting import wait_until
 from tests.support.evidence import (
     NOBODY,
     evidence,
@@ -107,6 +110,35 @@ def test_a_child_whose_environment_cannot_be_read_makes_its_home_blind(
         found = survey([files(home)], proc=with_broken(proc, child, "environ"))
         process.do("child.kill()")
     assert Blindness.UNREADABLE in found.homes[str(home)].blind
+
+
+FIRST_THREAD_ENDS = """
+import ctypes, os, sqlite3, sys, threading
+path = sys.argv[1]
+connection = sqlite3.connect(path)
+connection.execute("PRAGMA journal_mode=wal")
+connection.execute("CREATE TABLE t (n)")
+for name in (path, path + "-shm"):
+    os.close(os.open(name, os.O_RDONLY))
+threading.Thread(target=sys.stdin.read).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+def test_a_holder_whose_first_thread_ended_and_whose_locks_are_lost_makes_its_home_blind(
+    home: Path,
+) -> None:
+    """/proc shows none of its files, and the kernel no lock of it, but its other thread goes on."""
+    command = [sys.executable, "-c", FIRST_THREAD_ENDS, str(home / "state.db")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+
+        def first_thread_is_gone() -> bool:
+            stat = read_stat("/proc", process.pid)
+            return stat is not None and stat.state == "Z"
+
+        wait_until(first_thread_is_gone, "its first thread ended")
+        assert Blindness.UNREADABLE in evidence(home).blind
+    assert Blindness.UNREADABLE not in evidence(home).blind
 
 
 def test_an_unreadable_lock_table_blinds_a_home_whose_lock_is_held(home: Path, proc: Path) -> None:
