@@ -4,5 +4,5 @@
 - descriptor_scan: tests/evidence/test_survey.py, tests/evidence/test_holders.py
 - lost_locks: tests/evidence/test_survey.py, tests/evidence/test_survey_faked.py
 - models: tests/evidence/test_survey.py, tests/cli/commands/test_commands.py
-- process: tests/evidence/test_procfs.py, tests/evidence/test_survey_faults.py
+- process: tests/evidence/test_procfs.py, tests/evidence/test_freezer.py
 """
