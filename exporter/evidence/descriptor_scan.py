@@ -222,7 +222,7 @@ class ProcessScan:
         self.upper_folders.update(upper_folders(mounts))
 
     def _threads_go_on(self, pid: int) -> bool:
-        """True if a process that seems to be gone has a file of interest open, or may have one.
+        """True if a process that seems to be gone has a file of a home open, or may have one.
 
         If its first thread has ended, /proc/PID shows none of the files that the others have open.
         """
@@ -232,8 +232,12 @@ class ProcessScan:
             for thread in map(int, list_pids(threads)):
                 with suppress(*GONE):
                     found, count = find_descriptors(threads, thread, self._names, allowed)
+                    if count > allowed:
+                        return True
+                    with PinnedProcess(threads, thread) as living:
+                        descriptors = living.descriptors(self._names, found)
                     if count:  # its threads share their files
-                        return bool(found) or count > allowed
+                        return any(map(self._concerns_a_home, descriptors))
         except OSError as error:
             return not isinstance(error, GONE)
         return False

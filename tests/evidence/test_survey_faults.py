@@ -138,6 +138,7 @@ def test_a_holder_whose_first_thread_ended_and_whose_locks_are_lost_makes_its_ho
 
         wait_until(first_thread_is_gone, "its first thread ended")
         assert Blindness.UNREADABLE in evidence(home).blind
+        assert Blindness.UNREADABLE not in evidence(home.parent / "other").blind
     assert Blindness.UNREADABLE not in evidence(home).blind
 
 
