@@ -50,6 +50,10 @@ _HEADER_BYTES: Final = 100
 _WAL_INDEX_HEADER_BYTES: Final = 96
 _PROGRESS_EVERY_STEPS: Final = 20_000
 _MMAP_BYTES: Final = 1 << 36
+_CACHE_KIBIBYTES: Final = 400
+"""SQLite's default is 2,000. No page of a system prompt is read twice, and to take fresh memory for
+each costs as much as to read it.
+"""
 _LOCK_STEP_SECONDS: Final = 0.01
 
 
@@ -235,6 +239,8 @@ def _reading(opening: OpenPlan, deadline_seconds: float, mapped: bool) -> Iterat
         if mapped:
             connection.execute(f"PRAGMA mmap_size={_MMAP_BYTES}")
         connection.execute("BEGIN")
+        # Inside the transaction: this statement reads the schema, and so begins to read the WAL.
+        connection.execute(f"PRAGMA cache_size=-{_CACHE_KIBIBYTES}")
         yield connection
     except (apsw.Error, UnicodeDecodeError) as error:
         refuse_if_moved(opening)

@@ -95,6 +95,8 @@ class TurnQuery:
         self, connection: apsw.Connection, session_ids: Sequence[str]
     ) -> dict[str, Conversation]:
         found: dict[str, Conversation] = {}
+        if not session_ids:
+            return found
         rows = connection.execute(self._first_look, (json.dumps(session_ids),))
         for session_id, messages in groupby(rows.fetchall(), key=itemgetter(0)):
             newest = list(messages)

@@ -743,6 +743,7 @@ def test_every_statement_of_a_full_scan_only_reads(
     pragmas = {(name, value) for action, name, value in asked if action == apsw.SQLITE_PRAGMA}
     settings = {pragma for pragma in pragmas if pragma[1] is not None}
     assert {name for name, _ in settings} <= {
+        "cache_size",
         "query_only",
         "locking_mode",
         "mmap_size",
