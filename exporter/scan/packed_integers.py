@@ -34,7 +34,13 @@ class PackedIntegers:
         """Set integers by key; so many of the keys are new."""
         self._newer.update(values)
         self._count += added
-        if len(self._newer) > _NEWER_MAX + len(self._keys) // 2:
+        # In proportion to the arrays, so that all merges together cost no more than a few copies.
+        if len(self._newer) > _NEWER_MAX + len(self._keys) // 8:
+            self._merge()
+
+    def pack(self) -> None:
+        """Merge earlier than needed: no more integers are to come for some time."""
+        if len(self._keys) > 0 and len(self._newer) > _NEWER_MAX // 8:
             self._merge()
 
     def get(self, key: int) -> int | None:
@@ -62,8 +68,25 @@ class PackedIntegers:
         yield from (key for key, value in newer.items() if value != _GONE)
 
     def _merge(self) -> None:
-        keys = array("q", sorted(self))
-        values = [self.get(key) or 0 for key in keys]
-        self._low = array("q", (value & _LOW_MASK for value in values))
-        self._high = array("I", (value >> _LOW_BITS for value in values))
-        self._keys, self._newer = keys, {}
+        """Copy the arrays with the newer integers put between.
+
+        No list of all integers is made: such a list would leave holes in the heap.
+        """
+        keys, low, high, copied = array("q"), array("q"), array("I"), 0
+        for key in sorted(self._newer):
+            index = bisect_left(self._keys, key, copied)
+            if index > copied:
+                keys += self._keys[copied:index]
+                low += self._low[copied:index]
+                high += self._high[copied:index]
+            is_known = index < len(self._keys) and self._keys[index] == key
+            copied = index + is_known
+            value = self._newer[key]
+            if value != _GONE:
+                keys.append(key)
+                low.append(value & _LOW_MASK)
+                high.append(value >> _LOW_BITS)
+        self._keys = keys + self._keys[copied:]
+        self._low = low + self._low[copied:]
+        self._high = high + self._high[copied:]
+        self._newer = {}

@@ -243,6 +243,7 @@ class SessionTable:
 
     def keep_only(self, seen: array[int]) -> None:
         """Forget all sessions but those with these id hashes: a pass has seen every session."""
+        self._packed.pack()
         if len(seen) == len(self._packed):
             return  # each was seen once
         keys = set(seen)
