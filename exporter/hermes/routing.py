@@ -227,8 +227,10 @@ def _routing(pointers: Pointers, by_routing: set[str], by_topic: set[str]) -> Ro
 
 
 def _hold(holds: dict[str, list[Hold]], ids: Iterable[str], reason: Hold) -> None:
+    alone = [reason]  # one list for nearly all of them; no code changes holds in place
     for session_id in ids:
-        holds.setdefault(session_id, []).append(reason)
+        known = holds.get(session_id)
+        holds[session_id] = alone if known is None else [*known, reason]
 
 
 def _may_extend(row: SessionRow, lineage: set[str]) -> bool:

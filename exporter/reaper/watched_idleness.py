@@ -18,7 +18,7 @@ import struct
 import time
 from collections.abc import Callable, Container, Iterable, Mapping
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec import Struct
 
@@ -52,7 +52,7 @@ def read_boot_time() -> BootTime:
     return BootTime(read_boot_id() or "", time.monotonic(), time.clock_gettime(boot_clock))
 
 
-class _Watched(NamedTuple):
+class _Watched(Struct, frozen=True, gc=False):
     fingerprint: int
     since: float
     """By this object's own time: when the session was first seen in this state."""

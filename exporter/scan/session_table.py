@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from sys import intern
 from typing import Final, NamedTuple, TypeVar
@@ -444,6 +444,8 @@ def usage_of(record: SessionRecord, copied: int) -> SessionUsage:
     )
 
 
-def with_holds(session: OpenSession, holds: Iterable[Hold]) -> list[Hold]:
+def with_holds(session: OpenSession, holds: list[Hold]) -> list[Hold]:
     """Return the session's own holds and those from other tables, each once."""
+    if not session.holds:
+        return holds  # the same list for many sessions
     return list(dict.fromkeys((*session.holds, *holds)))

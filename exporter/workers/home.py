@@ -243,11 +243,9 @@ class WorkerHome:
         sessions = dict(self._scanner.state.table.open)
         holds: dict[str, list[Hold]] = {}
         if self._scanner.state.routing is not None:
-            holds.update(
-                (key, list(found)) for key, found in self._scanner.state.routing.holds.items()
-            )
+            holds.update(self._scanner.state.routing.holds)
         for session_id in restored:
-            holds.setdefault(session_id, []).append(Hold.RESTORED)
+            holds[session_id] = [*holds.get(session_id, ()), Hold.RESTORED]
         for session_id in holds.keys() & sessions.keys():
             session = sessions[session_id]
             sessions[session_id] = structs.replace(
