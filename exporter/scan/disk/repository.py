@@ -41,6 +41,12 @@ class RepoReading(Struct, array_like=True, gc=False):
     workdir: bytes | None
     is_repository: bool
 
+    def total(self) -> FolderTotals:
+        total = FolderTotals()
+        total.add(self.rest)
+        total.add(self.leaves)
+        return total
+
 
 class KeptRepo(Struct, array_like=True, frozen=True, gc=False):
     """The reading of a repository that an earlier process made, and when."""

@@ -32,7 +32,6 @@ class DiskUnit:
         "seen",
         "settled",
         "skip_until",
-        "tallies",
     )
 
     def __init__(self, path: bytes, kind: DiskKind) -> None:
@@ -41,7 +40,6 @@ class DiskUnit:
         self.seen: FolderStamp | None = None
         """The stamp of its folder when it was read; None before the first reading."""
         self.settled = False
-        self.tallies: dict[DiskKind, FolderTotals] = {}
         self.entries = 0
         self.newest = 0.0
         """The latest modification time of anything in it."""
@@ -51,10 +49,10 @@ class DiskUnit:
         self.checked = 0
         """The last scan that read it, or found a share of it unchanged."""
 
-    def set_totals(self, tallies: dict[DiskKind, FolderTotals]) -> None:
-        self.tallies = tallies
-        self.entries = sum(tally.files + tally.folders for tally in tallies.values())
-        self.newest = max(tally.newest for tally in tallies.values())
+    @property
+    def tallies(self) -> dict[DiskKind, FolderTotals]:
+        """What was counted in it."""
+        raise NotImplementedError
 
 
 class FolderWalk(Struct):
@@ -68,10 +66,11 @@ class FolderWalk(Struct):
 class FolderUnit(DiskUnit):
     """A folder with its files; a small one with everything below it."""
 
-    __slots__ = ("children", "is_whole", "sample", "walk")
+    __slots__ = ("_tallies", "children", "is_whole", "sample", "walk")
 
     def __init__(self, path: bytes, kind: DiskKind) -> None:
         super().__init__(path, kind)
+        self._tallies: dict[DiskKind, FolderTotals] = {}
         self.children: set[bytes] = set()
         """Names of the subfolders that have their own nodes."""
         self.is_whole = False
@@ -84,6 +83,15 @@ class FolderUnit(DiskUnit):
     @property
     def prefix(self) -> bytes:
         return self.path + b"/" if self.path else b""
+
+    @property
+    def tallies(self) -> dict[DiskKind, FolderTotals]:
+        return self._tallies
+
+    def set_totals(self, tallies: dict[DiskKind, FolderTotals]) -> None:
+        self._tallies = tallies
+        self.entries = sum(tally.files + tally.folders for tally in tallies.values())
+        self.newest = max(tally.newest for tally in tallies.values())
 
     def take_growth(self, kind: DiskKind, growth: Growth) -> None:
         """Update the figures for one of its files, which has this kind."""
@@ -108,18 +116,20 @@ class RepositoryUnit(DiskUnit):
     def name(self) -> str:
         return self.path.rpartition(b"/")[2].decode()
 
+    @property
+    def tallies(self) -> dict[DiskKind, FolderTotals]:
+        """Added up when asked for: there are many repositories, and the reading has the figures."""
+        return {self.kind: self.reading.total()} if self.reading is not None else {}
+
     def take(self, reading: RepoReading) -> bool:
         """Store a reading; True if it differs from the one before."""
-        before, tallies = self.reading, self.tallies
-        total = FolderTotals()
-        total.add(reading.rest)
-        total.add(reading.leaves)
+        before, total = self.reading, reading.total()
         self.reading = reading
         self.seen, self.settled = reading.seen, reading.settled
-        self.set_totals({self.kind: total})
+        self.entries, self.newest = total.files + total.folders, total.newest
         return (
             before is None
-            or tallies != self.tallies
+            or before.total() != total
             or (before.workdir, before.is_repository) != (reading.workdir, reading.is_repository)
         )
 
