@@ -81,11 +81,12 @@ class CompressionLinks:
         self._parents: list[tuple[str, str]] = []
         self._compressed: set[str] = set()
 
-    def add(self, row: SessionRow) -> None:
-        if row.parent_id is not None:
-            self._parents.append((row.id, row.parent_id))
-        if row.end_reason == COMPRESSION:
-            self._compressed.add(row.id)
+    def add(self, rows: Iterable[SessionRow]) -> None:
+        for row in rows:
+            if row.parent_id is not None:
+                self._parents.append((row.id, row.parent_id))
+            if row.end_reason == COMPRESSION:
+                self._compressed.add(row.id)
 
     def lineage(self, ids: set[str]) -> set[str]:
         relatives: dict[str, list[str]] = {}

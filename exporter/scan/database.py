@@ -286,9 +286,9 @@ class StateReader:
             if part.last is None:
                 break
             usage = self._put(connection, queries.schema, part.records, watermark)
-            for record in part.records:
-                seen.append(hash(record.row.id))
-                links.add(record.row)
+            rows = [record.row for record in part.records]
+            seen.extend(hash(row.id) for row in rows)
+            links.add(rows)
             pace.end()
             yield usage
             pace.begin()

@@ -54,22 +54,19 @@ _EMPTIED: Final = 3
 """Both flags, which no other session has: only the row is left, and it counts as no session."""
 
 
-class _WordNumbers:
+class _WordNumbers(dict[str, int]):
     """Numbers for the few distinct words of a column; beyond the limit all are `other`."""
 
     def __init__(self) -> None:
-        self._numbers: dict[str, int] = {OTHER: 0}
+        super().__init__({OTHER: 0})
         self.words: list[str] = [OTHER]
 
-    def number(self, word: str) -> int:
-        found = self._numbers.get(word)
-        if found is not None:
-            return found
+    def __missing__(self, word: str) -> int:
         if len(self.words) >= _WORDS_MAX:
             return 0
-        self._numbers[word] = len(self.words)
+        self[word] = len(self.words)
         self.words.append(word)
-        return len(self.words) - 1
+        return self[word]
 
 
 class _Extremes(NamedTuple):
@@ -154,7 +151,7 @@ class SessionTable:
         packed = self._packed.get(hash(session_id))
         packed = _IS_OPEN if packed is None else packed
         is_ended = packed & _EMPTIED in (0, _IS_WRITTEN_AFTER_END)
-        return is_ended and packed >> 10 & 0xFF == self._reasons.number(reason)
+        return is_ended and packed >> 10 & 0xFF == self._reasons[reason]
 
     def end_reason(self, session_id: str) -> str | None:
         """Return why a session has ended, `other` for a rare reason; None if it has not."""
@@ -214,18 +211,19 @@ class SessionTable:
 
     def _pack(self, records: Sequence[SessionRecord]) -> Iterator[int]:
         """Yield for each session its contribution, and above that the fingerprint of its usage."""
-        source_of, reason_of = self._sources.number, self._reasons.number
+        sources, reasons = self._sources, self._reasons
         for record, used in zip(records, fingerprints(records), strict=True):
-            if record.is_emptied:
+            row, (_, active, newest, _), _ = record
+            flags, ended_at = row.is_open, row.ended_at
+            if row.emptied and record.is_emptied:
                 yield used << _CONTRIBUTION_BITS | _EMPTIED
                 continue
-            row, messages, _ = record
-            flags, ended_at, newest = row.is_open, row.ended_at, messages.newest
             if ended_at is not None and newest is not None and newest > ended_at:
                 flags |= _IS_WRITTEN_AFTER_END
-            numbers = min(messages.active, _ACTIVE_MAX) << 8 | reason_of(row.end_reason)
-            contribution = (numbers << 8 | source_of(row.source)) << 2
-            yield used << _CONTRIBUTION_BITS | contribution | flags
+            if active > _ACTIVE_MAX:
+                active = _ACTIVE_MAX
+            words = reasons[row.end_reason] << 8 | sources[row.source]
+            yield used << _CONTRIBUTION_BITS | active << 18 | words << 2 | flags
 
     def drop(self, session_id: str) -> None:
         """Forget a session that is no longer in the database."""
