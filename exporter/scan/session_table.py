@@ -124,6 +124,8 @@ class SessionTable:
         """Open sessions that an earlier pass saw ended: they are older than they look."""
         self._recent_ids: set[str] = set()
         """Open sessions that were active when they were last put."""
+        self._protected_ids: set[str] = set()
+        """Open sessions whose clocks are not sane: few, so that each scan can look at them."""
         self._activities: list[float] | None = None
         """Activity times of the open sessions, sorted; computed when needed."""
         self._extremes: _Extremes | None = None
@@ -257,12 +259,17 @@ class SessionTable:
         if before == session:
             return
         self.open[session.id] = session
+        if not session.clocks_sane:
+            self._protected_ids.add(session.id)
+        elif before is not None:
+            self._protected_ids.discard(session.id)
         if session.last_activity_at >= now - _RECENT_SECONDS:
             self._recent_ids.add(session.id)
         self._replace(before, session)
 
     def _drop_open(self, session_id: str) -> None:
         self._recent_ids.discard(session_id)
+        self._protected_ids.discard(session_id)
         self.reopened.discard(session_id)
         self._replace(self.open.pop(session_id), None)
 
@@ -372,7 +379,7 @@ class SessionTable:
 
     def next_future(self, now: float) -> float | None:
         """Return when the first open session is no longer active in the future; None if none is."""
-        times = (each.last_activity_at for each in self.open.values() if not each.clocks_sane)
+        times = (self.open[each].last_activity_at for each in self._protected_ids)
         return min((each for each in times if each > now), default=None)
 
     def _idle(self, now: float) -> tuple[list[int], float]:
