@@ -51,9 +51,17 @@ def start_loaded() -> EarlyServer | None:
     from exporter.workers import worker
 
     worker.load_everything()
-    gc.collect()
-    gc.freeze()  # a collection would write to what is shared, and so copy it
+    prepare_to_fork()
     return start_early()
+
+
+def prepare_to_fork() -> None:
+    """Leave as little as possible that children would write to, and so copy."""
+    gc.collect()
+    # Python keeps the names of attributes that it has looked up lately. A child that looks up
+    # others gives up these one by one, and each writes to the page of its name.
+    sys._clear_type_cache()  # noqa: SLF001 - there is no other way
+    gc.freeze()  # a collection would write to what is shared
 
 
 def start_early(*arguments: str) -> EarlyServer | None:

@@ -21,7 +21,13 @@ import apsw
 import msgspec
 
 from exporter.workers import path_probe, privilege, worker
-from exporter.workers.early_server import CLONE_NUMBERS, ENVIRONMENT, FORK_SERVER, LOAD_LITTLE
+from exporter.workers.early_server import (
+    CLONE_NUMBERS,
+    ENVIRONMENT,
+    FORK_SERVER,
+    LOAD_LITTLE,
+    prepare_to_fork,
+)
 from exporter.workers.fork_messages import FORK, ForkReply, ForkRequest
 from exporter.workers.frames import READY, FrameReader, pack
 
@@ -32,6 +38,8 @@ _ARGUMENTS_FIELD: Final = 45
 where the environment begins, and where that ends.
 """
 _PR_SET_NAME: Final = 15
+_syscall: Final = ctypes.PyDLL(None, use_errno=True).syscall
+_syscall.argtypes, _syscall.restype = [ctypes.c_long] * 6, ctypes.c_long
 
 
 def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> int:
@@ -41,7 +49,7 @@ def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> int:
     with privilege.start_child(parent) as agent:
         if LOAD_LITTLE not in arguments:
             worker.load_everything()  # the workers of an agent share it
-        gc.collect()
+        prepare_to_fork()
         agent.sendall(pack(READY, None))
         while True:
             content, descriptors, _, _ = socket.recv_fds(agent, _REQUEST_BYTES_MAX, 1)
@@ -66,13 +74,12 @@ def _fork(request: ForkRequest, parent: int, channel: int) -> tuple[int, int]:
 
 def _clone() -> tuple[int, int]:
     """Fork as os.fork does, but make a child of our parent."""
-    python, syscall = ctypes.pythonapi, ctypes.PyDLL(None, use_errno=True).syscall
-    syscall.argtypes, syscall.restype = [ctypes.c_long] * 6, ctypes.c_long
+    python = ctypes.pythonapi
     number, flags = CLONE_NUMBERS[os.uname().machine], _CLONE_PARENT | signal.SIGCHLD
     python.PyOS_BeforeFork()
     # Machines differ in the order of the last three; none of them is read with these flags. No
     # stack is given, so the child goes on with a copy of ours.
-    pid: int = syscall(number, flags, 0, 0, 0, 0)
+    pid: int = _syscall(number, flags, 0, 0, 0, 0)
     if pid == 0:
         python.PyOS_AfterFork_Child()
         return 0, 0
@@ -115,7 +122,7 @@ def _show_as(module: str, parent: int) -> None:
     The environment that the kernel shows becomes ours as well, as the real one has.
     """
     words = [os.fsencode(word) for word in (sys.executable, "-I", "-m", module, str(parent))]
-    ctypes.CDLL(None).prctl(_PR_SET_NAME, os.path.basename(words[0]), 0, 0, 0)
+    privilege.LIBC.prctl(_PR_SET_NAME, os.path.basename(words[0]), 0, 0, 0)
     try:
         with open("/proc/self/stat", "rb") as stat, open("/proc/self/cmdline", "rb") as cmdline:
             fields, shown = stat.read().rpartition(b")")[2].split(), cmdline.read()

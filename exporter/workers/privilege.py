@@ -16,6 +16,9 @@ from typing import Final
 
 from exporter.scan.fork_pool import die_with_parent
 
+LIBC: Final = ctypes.CDLL(None)
+"""Loaded once, before any fork: each `CDLL` makes a class, which takes memory in every process."""
+_malloc_trim: Final = getattr(LIBC, "malloc_trim", None)
 _PR_SET_NO_NEW_PRIVS: Final = 38
 MEMORY_BYTES_MAX: Final = 1 << 30
 """Memory limit of a child, without files that it maps to read. It is ten times what the largest
@@ -33,7 +36,7 @@ def start_child(parent: int) -> socket.socket:
     die_with_parent()
     _limit_memory()
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+        LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     if os.getppid() != parent:  # the agent ended before die_with_parent took effect
         raise SystemExit(0)
     gc.freeze()  # objects loaded so far stay: no collection visits them, no fork copies them
@@ -60,9 +63,8 @@ def release_memory() -> None:
 
 def trim_heap() -> None:
     """Return free memory to the system: glibc keeps what lies between pieces that are in use."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
+    if _malloc_trim is not None:
+        _malloc_trim(0)
 
 
 _NEEDED: Final = {"CAP_KILL": 5, "CAP_SETGID": 6, "CAP_SETUID": 7}
