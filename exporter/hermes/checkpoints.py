@@ -102,6 +102,10 @@ class _ProjectFile(Struct):
     last_touch: float | None = None
 
 
+_PROJECT: Final = msgspec.json.Decoder(_ProjectFile)
+"""Made once, before workers are forked: they share it."""
+
+
 class StoreReader:
     """The projects of one store: those with a file, and those with only a ref.
 
@@ -183,7 +187,7 @@ def _read_project(path: bytes, name: bytes) -> StoreProject:
     project = name.removesuffix(_SUFFIX).decode()
     try:
         content = read_small(os.fsdecode(path), _PROJECT_FILE_BYTES)
-        told = msgspec.json.decode(content or b"", type=_ProjectFile)
+        told = _PROJECT.decode(content or b"")
         workdir = _absolute(os.fsencode(told.workdir or ""))
     except (HomeError, msgspec.MsgspecError, UnicodeError):
         return StoreProject(project, None, 0.0)

@@ -319,8 +319,12 @@ class Call(Generic[AnyRequest, Part, Reply]):
         return cast(Handler, getattr(import_module(module), function))
 
     def load(self) -> None:
-        """Load all that a worker needs to answer; workers that are forked later share it."""
-        self.handler, self._request_decoder  # noqa: B018 - both are made when first read
+        """Load the handler and all decoders; workers that are forked later share them.
+
+        A worker decodes no reply, but the child that plans for it sends it most of one.
+        """
+        self.handler, self._request_decoder  # noqa: B018 - they are made when first read
+        self._part_decoder, self._reply_decoder  # noqa: B018
 
     def decode_request(self, body: bytes) -> AnyRequest:
         """Decode a request, in a worker, which trusts the agent."""

@@ -13,6 +13,7 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
+from functools import cache
 from math import inf
 from typing import Any, Final
 
@@ -46,6 +47,7 @@ def serve(channel: socket.socket, uid: int | None = None, gid: int | None = None
     _answer_all(channel)
 
 
+@cache  # a worker that is forked finds it done, and need not touch all modules again
 def load_everything() -> None:
     """Load every handler: after the privilege drop the installation may be out of reach."""
     from exporter.hermes import yaml_document  # noqa: F401 - it is loaded by that
@@ -118,7 +120,9 @@ def _answer_all(channel: socket.socket) -> None:
     while (frame := reporter.next_call()) is not None:
         call = CALLS[frame.name]
         request = call.decode_request(frame.body)
-        home = homes.setdefault(request.home, WorkerHome(request.home))
+        home = homes.get(request.home)
+        if home is None:
+            home = homes[request.home] = WorkerHome(request.home)
         try:
             reporter.send(
                 protocol.DONE, _answer(call, home, request, reporter), call.reply_bytes_max
