@@ -16,6 +16,7 @@ from exporter.pruner.expected import ExpectedFolder, ExpectedProject
 from exporter.pruner.gather.policy_files import home_file
 from exporter.scan.disk.scanner import DiskScanner
 from exporter.scan.disk.units import DiskUnit, RepositoryUnit
+from exporter.scan.fork_pool import ForkPool
 from exporter.scan.mount_namespaces import MountNamespaces
 from exporter.scan.workdirs import MissingWorkdirs
 from exporter.snapshot import DiskKind
@@ -26,6 +27,9 @@ _GIT_SECONDS: Final = 5.0
 _SIZES_PER_PLAN: Final = 10
 """Projects that git measures for one plan; a large store needs a few plans."""
 _SIZES_IF_THOROUGH: Final = 1000
+_PROCESSES: Final = 2
+_SHARED_PROJECTS: Final = 20
+"""Two processes measure so many projects; an agent's plan, which is in no hurry, has fewer."""
 
 
 class KnownWorkdirs:
@@ -200,8 +204,14 @@ class CheckpointReader:
         changed = [
             each for each in projects if self.sizes.get(each.name, (None,))[0] != each.last_touch
         ]
-        for project in changed[:most]:
-            self.sizes[project.name] = (project.last_touch, self._size(project.name))
+        del changed[most:]
+        pool = ForkPool(_PROCESSES, int)
+        shared = len(changed) >= _SHARED_PROJECTS and pool.can_fork()
+        sizes = pool.map(len(changed), lambda n: self._size(changed[n].name)) if shared else {}
+        for number, project in enumerate(changed):
+            # A child that was lost has sent no sizes: measure its projects here.
+            size = sizes[number] if number in sizes else self._size(project.name)
+            self.sizes[project.name] = (project.last_touch, size)
 
     def _size(self, name: str) -> int:
         """Return the bytes that no other project shares; 0 if git cannot tell."""
