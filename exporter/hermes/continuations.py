@@ -85,6 +85,29 @@ def children_of(connection: apsw.Connection, session_id: str) -> list[str]:
     return [row[0] for row in found if isinstance(row[0], str)]
 
 
+def children_of_each(
+    connection: apsw.Connection, schema: Schema, session_ids: Sequence[str]
+) -> dict[str, list[str] | None]:
+    """Return the direct children of each of these; None if the id of one is not UTF-8."""
+    found: dict[str, list[str] | None] = {each: [] for each in session_ids}
+    if not schema.has("sessions", "parent_session_id"):
+        return dict.fromkeys(session_ids)
+    # As bytes: text that is not UTF-8 would fail the whole query.
+    rows = connection.execute(
+        "SELECT parent_session_id, CAST(id AS BLOB) FROM sessions WHERE typeof(id) = 'text' "
+        "AND parent_session_id IN (SELECT value FROM json_each(?)) ORDER BY started_at, id",
+        (json.dumps(list(session_ids)),),
+    )
+    for parent, child in rows:
+        known = found.get(parent)
+        try:
+            if known is not None:
+                known.append(child.decode())
+        except UnicodeDecodeError:
+            found[parent] = None
+    return found
+
+
 def read_head(
     connection: apsw.Connection, schema: Schema, session_id: str, messages: int
 ) -> Head | None:

@@ -7,24 +7,21 @@ reason. So a killed run, or a commit that failed, can be settled later.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final, Protocol
+from typing import Any, Final
 
 from msgspec import structs
 
 from exporter.errors import DatabaseError, HomeError
 from exporter.hermes import database
 from exporter.hermes.schema import Schema, probe_schema, schema_cookie
-from exporter.runs.journal import RunJournal
 from exporter.runs.models import (
     ENDS,
     REOPEN_SESSION,
     ActionState,
     Outcome,
     RecordedAction,
-    Run,
     RunOutcome,
     Settled,
-    skip,
 )
 from exporter.runs.recovery import KILLED, FindOut, not_known
 from exporter.runs.take_actions import RunRecord, Work, take_all
@@ -37,13 +34,30 @@ from exporter.writing.write_checks import WriteError, WriteTrouble
 _SHARE: Final = 0.25
 """Of the budget. On a busy machine we lose the processor while holding the lock: that is the rest.
 """
+_PART: Final = 100
+"""Sessions that are changed before the clock is read again."""
 _SETTLED_AT_ONCE: Final = 5_000
 _TOO_LONG_IN_A_ROW: Final = 6
 """A run is given up after this many transactions in a row that took too long."""
 
 
-class Change(Protocol):
-    """What is done to the rows."""
+class ChangeEnds(Work):
+    """Makes one kind of change to many rows."""
+
+    patient_rounds = 3
+
+    def __init__(self, target: Target) -> None:
+        self.longest_hold_seconds = 0.0
+        self.target = target
+        self._too_long_in_a_row = 0
+        self._size = BatchSize(  # in sessions
+            target.lock_budget_seconds,
+            first_seconds=0.0004,
+            share=_SHARE,
+            least=1,
+            growth=16,
+            remembered=1,
+        )
 
     def prepare(self, writer: Writer, schema: Schema, batch: Sequence[RecordedAction]) -> None:
         """Read what takes long, before the write lock is held."""
@@ -51,56 +65,23 @@ class Change(Protocol):
 
     def check(self, writer: Writer) -> None:
         """Under the write lock, once: raise AbortedError if nothing may be done."""
+        raise NotImplementedError
 
-    def take(self, writer: Writer, action: RecordedAction) -> str:
-        """Under the write lock: take one action, or return why it was not taken."""
+    def change(self, writer: Writer, actions: Sequence[RecordedAction]) -> list[str]:
+        """Under the write lock: return for each action why it was not taken; empty if it was."""
+        raise NotImplementedError
 
-    def confirm(self, writer: Writer, taken: Sequence[RecordedAction]) -> dict[int, str]:
-        """After the commit: take actions back that should not stand, and say why, by number."""
+    def take_back(self, writer: Writer, taken: Sequence[RecordedAction]) -> str:
+        """After the commit: take all of these back if they should not stand, and say why."""
         del writer, taken
-        return {}
-
-
-def change_ends(target: Target, record: RunRecord, change: Change) -> Outcome:
-    """Do what a run that has begun is for, and finish it."""
-    work = _EndWork(target, change)
-    try:
-        take_all(target, record, record.actions, work)
-    except DatabaseError:
-        # It can neither be written nor read: it is not known if the last batch was done.
-        record.why = not_known(record.run, record.why)
-        outcome = structs.replace(record.outcome(), outcome=RunOutcome.UNKNOWN)
-    else:
-        outcome = record.finish()
-    return structs.replace(outcome, longest_hold_seconds=work.longest_hold_seconds)
-
-
-class _EndWork(Work):
-    """Makes one change to many rows."""
-
-    patient_rounds = 3
-
-    def __init__(self, target: Target, change: Change) -> None:
-        self.longest_hold_seconds = 0.0
-        self._too_long_in_a_row = 0
-        self._target = target
-        self._change = change
-        self._size = BatchSize(  # in sessions
-            target.lock_budget_seconds,
-            first_seconds=0.0004,
-            share=_SHARE,
-            least=1,
-            most=1_000,
-            growth=8,
-            remembered=1,
-        )
+        return ""
 
     def take_some(self, waiting: Sequence[RecordedAction], settled: list[Settled]) -> None:
         """Opening the database and noting what was done take longer than a transaction.
 
         So neither is done for each. What was not noted before a kill is found out afterwards.
         """
-        target = self._target
+        target = self.target
         with target.writing() as writer:
             schema = probe_schema(writer.connection)
             while len(settled) < min(_SETTLED_AT_ONCE, len(waiting)) and not target.stopping():
@@ -115,31 +96,26 @@ class _EndWork(Work):
         self, writer: Writer, schema: Schema, batch: Sequence[RecordedAction]
     ) -> list[Settled]:
         """Take the first actions of a batch, as time allows; return their results."""
-        settled: list[Settled] = []
-        change, most_seconds = self._change, self._target.lock_budget_seconds * _SHARE
-        change.prepare(writer, schema, batch)
+        reasons: list[str] = []
+        most_seconds = self.target.lock_budget_seconds * _SHARE
+        self.prepare(writer, schema, batch)
         with writer.transaction() as transaction:
-            change.check(writer)
+            self.check(writer)
             transaction.checked()
-            for action in batch:
-                if settled and transaction.work_seconds > most_seconds:
+            while len(reasons) < len(batch):
+                if reasons and transaction.work_seconds > most_seconds:
                     break
-                settled.append(Settled.of(action, change.take(writer, action)))
+                reasons += self.change(writer, batch[len(reasons) : len(reasons) + _PART])
         self._too_long_in_a_row = 0
         self.longest_hold_seconds = max(self.longest_hold_seconds, writer.held_seconds)
         # With the commit, which grows with the rows.
-        self._size.record(len(settled), writer.held_seconds - transaction.checked_seconds)
-        done = {each.number for each in settled if each.state is ActionState.DONE}
-        back = change.confirm(writer, [action for action in batch if action.number in done])
-        return [
-            Settled(each.number, ActionState.SKIPPED, back[each.number])
-            if each.number in back
-            else each
-            for each in settled
-        ]
+        self._size.record(len(reasons), writer.held_seconds - transaction.checked_seconds)
+        done = list(zip(batch, reasons, strict=False))
+        back = self.take_back(writer, [action for action, why in done if not why])
+        return [Settled.of(action, why or back) for action, why in done]
 
     def find_out(self, actions: Sequence[RecordedAction], why: str) -> list[Settled]:
-        return _what_happened(self._target, actions, why)
+        return _what_happened(self.target, actions, why)
 
     def can_go_on(self, error: HomeError) -> bool:
         """A transaction that lasted too long was rolled back; the machine may be slow just now."""
@@ -148,24 +124,34 @@ class _EndWork(Work):
         if not too_long or self._too_long_in_a_row >= _TOO_LONG_IN_A_ROW:
             return False
         self._size.use_least()
-        self._target.sleep(self._target.pause_seconds)  # other processes have their turn first
+        self.target.sleep(self.target.pause_seconds)  # other processes have their turn first
         return True
+
+
+def change_ends(record: RunRecord, work: ChangeEnds) -> Outcome:
+    """Do what a run that has begun is for, and finish it."""
+    try:
+        take_all(work.target, record, record.actions, work)
+    except DatabaseError:
+        # It can neither be written nor read: it is not known if the last batch was done.
+        record.why = not_known(record.run, record.why)
+        outcome = structs.replace(record.outcome(), outcome=RunOutcome.UNKNOWN)
+    else:
+        outcome = record.finish()
+    return structs.replace(outcome, longest_hold_seconds=work.longest_hold_seconds)
 
 
 def _what_happened(
     target: Target, actions: Sequence[RecordedAction], otherwise: str
 ) -> list[Settled]:
     """Return which of these actions were taken, by the rows of the database."""
-    if not actions:
-        return []
     ends = read_ends(target, [each.action.target for each in actions])
-    settled: list[Settled] = []
-    for each in actions:
-        if _was_taken(each, ends.get(each.action.target)):
-            settled.append(Settled(each.number, ActionState.DONE))
-        else:
-            settled += skip([each], otherwise)
-    return settled
+    return [
+        Settled(each.number, ActionState.DONE)
+        if _was_taken(each, ends.get(each.action.target))
+        else Settled(each.number, ActionState.SKIPPED, otherwise)
+        for each in actions
+    ]
 
 
 def _was_taken(action: RecordedAction, found: End | None) -> bool:
@@ -182,22 +168,15 @@ def written_end(action: RecordedAction) -> End:
 
 
 def read_ends(target: Target, session_ids: Iterable[str]) -> dict[str, End]:
-    """Return how these sessions ended, without sessions that are gone.
-
-    A run must intend only what is still to be done: what it finds done already would count as its
-    own, should it be killed.
-    """
+    """Return how these sessions ended, without sessions that are gone."""
     wanted = list(session_ids)
-    if database.file_state(target.database) is None:
+    if not wanted or database.file_state(target.database) is None:
         return {}
     return read_with_retry(target, lambda connection: ends_of(connection, wanted))
 
 
-def _killed(
-    target: Target, journal: RunJournal, run: Run, actions: Sequence[RecordedAction]
-) -> list[Settled]:
+def _killed(target: Target, _: Any, __: Any, actions: Sequence[RecordedAction]) -> list[Settled]:
     """Return which actions of killed reaps, and of their undos, were done."""
-    del journal, run
     return _what_happened(target, actions, KILLED)
 
 

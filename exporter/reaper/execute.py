@@ -19,12 +19,12 @@ from exporter.evidence.liveness import LivingOwners
 from exporter.evidence.process import PinnedProcess
 from exporter.evidence.procfs import GONE
 from exporter.hermes import database
-from exporter.hermes.continuations import children_of
+from exporter.hermes.continuations import children_of_each
 from exporter.hermes.routing import Routing, read_routing, routing_file
 from exporter.hermes.schema import Schema, probe_schema
 from exporter.hermes.session_queries import SessionQueries
 from exporter.hermes.turns import NO_CONVERSATION
-from exporter.reaper.change_ends import BY_ACTION, Change, change_ends, read_ends, written_end
+from exporter.reaper.change_ends import BY_ACTION, ChangeEnds, change_ends, written_end
 from exporter.reaper.plan import OpenSessionState, ReapAction, ReapPlan
 from exporter.reaper.possible_hosts import ProcessKey
 from exporter.reaper.requests import UNDOABLE_SECONDS
@@ -42,18 +42,17 @@ from exporter.runs.models import (
 from exporter.runs.recovery import not_known, recover
 from exporter.runs.take_actions import AbortedError, RunRecord
 from exporter.scan.session_table import open_session
-from exporter.snapshot import OpenSession
 from exporter.text import cut
 from exporter.writing.connection import Writer
 from exporter.writing.session_end import (
     OPEN,
     End,
-    end_of,
-    end_session,
+    end_sessions,
+    ends_of,
     has_turn_lease,
     reopen_session,
 )
-from exporter.writing.target import Target
+from exporter.writing.target import Target, read_with_retry
 
 CHILDREN_MAX: Final = 256
 _HOLDERS_MAX: Final = 64
@@ -86,25 +85,31 @@ def execute(
         target.refuse_unwritable()
         with running_on(target, "reap") as runs:
             recover(target, runs, BY_ACTION)
-            actions, over = _still_open(target, plan.actions)
+            ends, children = _read_now(target, [each.target for each in plan.actions])
+            # Only what is still to be done is intended: what a run finds done already would count
+            # as its own, should it be killed.
+            actions = [each for each in plan.actions if ends.get(each.target) == OPEN]
+            over = tuple(
+                Skipped(each.target, _how_it_ended(ends.get(each.target)))
+                for each in plan.actions
+                if ends.get(each.target) != OPEN
+            )
             if not actions:
                 return Outcome(None, RunOutcome.DONE, skipped=over)
-            children = _children(target, actions)
-            recorded = [
-                _to_record(action, end_reason, processes, children.get(action.target))
-                for action in actions
-            ]
             record = RunRecord(runs)
             record.begin(
                 RunKind.REAP,
-                recorded,
+                [
+                    _to_record(each, end_reason, processes, children[each.target])
+                    for each in actions
+                ],
                 run=run_id,
                 plan=plan.hash,
                 by_hand=by_hand,
                 undoable_seconds=undoable_seconds,
             )
-            ending = _EndSessions(target, actions, silent if _has_proof(actions) else ())
-            outcome = change_ends(target, record, ending)
+            proven = any(each.proof is Proof.PROVEN for each in actions)
+            outcome = change_ends(record, _EndSessions(target, actions, silent if proven else ()))
     except DatabaseError as error:
         return Outcome(None, RunOutcome.FAILED, why=str(error))
     except RunError as error:
@@ -115,50 +120,18 @@ def execute(
     return structs.replace(outcome, skipped=(*over, *outcome.skipped))
 
 
-def _still_open(
-    target: Target, actions: Sequence[ReapAction]
-) -> tuple[list[ReapAction], tuple[Skipped, ...]]:
-    """Return the sessions that are open now, and how each of the others ended."""
-    ends = read_ends(target, (each.target for each in actions))
-    still_open = [each for each in actions if ends.get(each.target) == OPEN]
-    over = [each.target for each in actions if ends.get(each.target) != OPEN]
-    return still_open, tuple(Skipped(each, _how_it_ended(ends.get(each))) for each in over)
+def _read_now(
+    target: Target, session_ids: Sequence[str]
+) -> tuple[dict[str, End], dict[str, list[str] | None]]:
+    """How these sessions ended, and the children that each has: later ones tell how it went on."""
 
-
-def _has_proof(actions: Sequence[ReapAction]) -> bool:
-    return any(each.proof is Proof.PROVEN for each in actions)
-
-
-def _has_written(proc: str, pid: int, before: int) -> bool:
-    """True if a process has written more since, or if its count cannot be read."""
-    try:
-        with PinnedProcess(proc, pid) as process:
-            return process.written() != before
-    except GONE:
-        return False
-    except OSError:
-        return True
-
-
-def _children(target: Target, actions: Sequence[ReapAction]) -> dict[str, list[str]]:
-    """The children that these sessions have now: later ones tell how a session went on.
-
-    A session with more children than fit into the journal is left out: healing then goes by its
-    activity alone.
-    """
-    with target.reading() as connection:
-        if not probe_schema(connection).has("sessions", "parent_session_id"):
-            return {}
-        found = {each.target: _children_of(connection, each.target) for each in actions}
-    return {session_id: known for session_id, known in found.items() if known is not None}
-
-
-def _children_of(connection: apsw.Connection, session_id: str) -> list[str] | None:
-    try:
-        children = children_of(connection, session_id)
-    except UnicodeDecodeError:
-        return None
-    return children if len(children) <= CHILDREN_MAX else None
+    return read_with_retry(
+        target,
+        lambda connection: (
+            ends_of(connection, session_ids),
+            children_of_each(connection, probe_schema(connection), session_ids),
+        ),
+    )
 
 
 def _to_record(
@@ -167,8 +140,13 @@ def _to_record(
     processes: Sequence[ProcessKey],
     children: Sequence[str] | None,
 ) -> RecordedAction:
-    """A planned end as the journal has it, with what healing and undo need."""
+    """A planned end as the journal has it, with what healing and undo need.
+
+    Without its children if they are unknown, or too many: healing then goes by activity alone.
+    """
     planned: Action[Any] = action
+    if children is not None and len(children) > CHILDREN_MAX:
+        children = None
     return RecordedAction(
         structs.replace(planned, expected=structs.asdict(action.expected)),
         after={
@@ -181,7 +159,7 @@ def _to_record(
     )
 
 
-class _EndSessions(Change):
+class _EndSessions(ChangeEnds):
     """Ends sessions.
 
     All that can be read before the write lock is read before it. Under the lock it still counts if
@@ -191,7 +169,7 @@ class _EndSessions(Change):
     def __init__(
         self, target: Target, actions: Sequence[ReapAction], silent: Sequence[tuple[int, int]]
     ) -> None:
-        self._target = target
+        super().__init__(target)
         self._silent = silent
         self._expected = {action.target: action.expected for action in actions}
         self._schema: Schema
@@ -204,100 +182,106 @@ class _EndSessions(Change):
     def prepare(self, writer: Writer, schema: Schema, batch: Sequence[RecordedAction]) -> None:
         """Read these sessions and all that points to them; the file of chats may be long."""
         self._schema = schema
-        self._queries = SessionQueries(schema)
-        connection = writer.connection
-        connection.execute("BEGIN")
+        self._queries = SessionQueries(schema, with_usage=False)
+        writer.connection.execute("BEGIN")
         self._forget_if_changed(writer)
-        targets = (action.action.target for action in batch)
-        unknown = [session_id for session_id in targets if session_id not in self._answers]
-        self._answers.update(self._examine(connection, unknown))
-        connection.execute("COMMIT")
+        self._examine(writer.connection, batch)
+        writer.connection.execute("COMMIT")
 
     def _forget_if_changed(self, writer: Writer) -> None:
         """Forget all answers if another process has written the database or the file of chats."""
-        file = database.file_state(routing_file(self._target.home))
+        file = database.file_state(routing_file(self.target.home))
         seen = (writer, int(writer.connection.pragma("data_version")), file)
         if seen != self._seen:
             self._seen, self._answers = seen, {}
-            now = self._target.clock()
             self._routing = read_routing(
-                self._target.home,
+                self.target.home,
                 writer.connection,
                 self._schema,
-                now,
-                LivingOwners(self._target.proc),
+                self.target.clock(),
+                LivingOwners(self.target.proc),
             )
 
-    def _check_openers(self, writer: Writer) -> None:
-        """Raise if a new process opened the database. Reading the locks takes some milliseconds."""
+    def check(self, writer: Writer) -> None:
+        # A resume of an open session writes into its row what is there already, and SQLite then
+        # writes nothing: a new process with the database open is all there is to see.
         new_openers = writer.new_openers()
         if new_openers:
             raise AbortedError(f"process {new_openers[0]} has opened the database since")
         # A chat that was silent is cleared; the resume of an open session shows only in what it
         # writes to its terminal.
         for pid, written in self._silent:
-            if _has_written(self._target.proc, pid, written):
+            if _has_written(self.target.proc, pid, written):
                 raise AbortedError(f"process {pid} has written something since")
-
-    def check(self, writer: Writer) -> None:
-        # A resume of an open session writes into its row what is there already, and SQLite then
-        # writes nothing: a new process with the database open is all there is to see.
-        self._check_openers(writer)
         self._forget_if_changed(writer)
         if not self._routing.readable:
             raise AbortedError("it cannot be read any more which chats lead to which session")
 
-    def take(self, writer: Writer, action: RecordedAction) -> str:
-        connection, session_id = writer.connection, action.action.target
-        why = self._answers.get(session_id)
-        if why is None:
-            why = self._examine(connection, [session_id])[session_id]
-        if why:
-            return why
-        if self._expected[session_id].last_activity_at > self._target.clock():
-            return "its clocks are ahead of ours"
-        ended = end_session(connection, session_id, written_end(action))
-        return "" if ended else "it could not be ended"
+    def change(self, writer: Writer, actions: Sequence[RecordedAction]) -> list[str]:
+        self._examine(writer.connection, actions)
+        now, may_end = self.target.clock(), dict[str, End]()
+        for each in actions:
+            end = written_end(each)
+            if not self._answers[each.action.target] and end.ended_at <= now:
+                may_end[each.action.target] = end
+        ended = end_sessions(writer.connection, may_end)
 
-    def confirm(self, writer: Writer, taken: Sequence[RecordedAction]) -> dict[int, str]:
+        def why_not(session_id: str) -> str:
+            if session_id in may_end:
+                return "" if session_id in ended else "it could not be ended"
+            return self._answers[session_id] or "its clocks are ahead of ours"
+
+        return [why_not(each.action.target) for each in actions]
+
+    def take_back(self, writer: Writer, taken: Sequence[RecordedAction]) -> str:
         """Open again what was ended while another process opened the database."""
         new = writer.new_openers() if taken else ()
         if not new:
-            return {}
+            return ""
         with writer.transaction():
             for action in taken:
                 reopen_session(writer.connection, action.action.target, written_end(action))
-        why = f"process {new[0]} opened the database meanwhile, so it was opened again"
-        return {action.number: why for action in taken}
+        return f"process {new[0]} opened the database meanwhile, so it was opened again"
 
-    def _examine(self, connection: apsw.Connection, targets: Sequence[str]) -> dict[str, str]:
-        """Why each of these may not be ended; empty if it may."""
-        now = self._target.clock()
+    def _examine(self, connection: apsw.Connection, actions: Sequence[RecordedAction]) -> None:
+        """Find out why each of these may not be ended, where that is not known yet."""
+        targets = [each.action.target for each in actions]
+        targets = [session_id for session_id in targets if session_id not in self._answers]
+        if not targets:
+            return
+        now = self.target.clock()
         rows = self._queries.records(connection, targets, 0)
+        # Exactly what a scan would see now.
         found = {
             each.row.id: open_session(each, NO_CONVERSATION, now)
             for each in rows
             if each.row.is_open
         }
-        return {
-            session_id: self._why_not(connection, session_id, found.get(session_id), now)
-            for session_id in targets
-        }
+        ended = ends_of(connection, [each for each in targets if each not in found])
+        for session_id in targets:
+            session = found.get(session_id)
+            if session is None:
+                why = _how_it_ended(ended.get(session_id))
+            elif OpenSessionState.of(session) != self._expected[session_id]:
+                why = "it has been active since it was judged"
+            elif holds := [*session.holds, *self._routing.holds.get(session_id, ())]:
+                why = f"it is held: {holds[0].value}"
+            elif has_turn_lease(connection, self._schema, session_id, now):
+                why = "a process is in the middle of a turn"
+            else:
+                why = ""
+            self._answers[session_id] = why
 
-    def _why_not(
-        self, connection: apsw.Connection, session_id: str, session: OpenSession | None, now: float
-    ) -> str:
-        """`session` is exactly what a scan would see now; None unless it is open."""
-        if session is None:
-            return _how_it_ended(end_of(connection, session_id))
-        if OpenSessionState.of(session) != self._expected[session_id]:
-            return "it has been active since it was judged"
-        holds = [*session.holds, *self._routing.holds.get(session_id, ())]
-        if holds:
-            return f"it is held: {holds[0].value}"
-        if has_turn_lease(connection, self._schema, session_id, now):
-            return "a process is in the middle of a turn"
-        return ""
+
+def _has_written(proc: str, pid: int, before: int) -> bool:
+    """True if a process has written more since, or if its count cannot be read."""
+    try:
+        with PinnedProcess(proc, pid) as process:
+            return process.written() != before
+    except GONE:
+        return False
+    except OSError:
+        return True
 
 
 def _how_it_ended(end: End | None) -> str:

@@ -14,8 +14,9 @@ the session was resumed later, which any client may do with an ended session.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from math import isfinite
 from typing import Any, Final, TypeVar
 
@@ -25,7 +26,7 @@ from msgspec import Struct, structs
 from exporter.hermes import database
 from exporter.hermes.continuations import Relation, children_begun_by, children_of, relation_of
 from exporter.hermes.schema import Schema, probe_schema
-from exporter.reaper.change_ends import BY_ACTION, Change, change_ends, read_ends, written_end
+from exporter.reaper.change_ends import BY_ACTION, ChangeEnds, change_ends, read_ends, written_end
 from exporter.reaper.execute import CHILDREN_MAX
 from exporter.reaper.possible_hosts import ProcessKey
 from exporter.runs.folder import RunError
@@ -56,14 +57,12 @@ from exporter.writing.session_end import (
     active_since,
     count_and_newest,
     end_of,
-    ends_of,
     reopen_session,
     replace_end,
 )
 from exporter.writing.target import Target
 
 Item = TypeVar("Item")
-_Found = Iterator[RecordedAction]
 _AT_ONCE: Final = 200
 """Sessions read in one transaction: a long transaction would keep the WAL from restarting."""
 
@@ -102,8 +101,9 @@ def reopen_active(
     """
 
     def find(journal: RunJournal | None) -> list[RecordedAction]:
-        ends = [] if journal is None else current_ends(journal, only)
-        return _find(target, [*ends, *_unrecorded(target, ends, only or (), end_reason)], processes)
+        ends = [] if journal is None else _current_ends(journal, only)
+        ends += _unrecorded_ends(target, ends, only or (), end_reason)
+        return _read_each(target, ends, partial(_remedy, processes))
 
     with journal_of(target.home, target.owner, target.clock) as journal:
         if journal is None and not enforcing and not journal_was_lost(target.home, target.owner):
@@ -118,18 +118,20 @@ def reopen_active(
             return HealedReaps()
         record = RunRecord(runs)
         record.begin(RunKind.HEAL, remedies)
-        _stop_if_proven(runs, remedies)
-        outcome = change_ends(target, record, _Replacing())
-    done = set(outcome.done)
-    found = [each.action for each in remedies if each.action.target in done]
+        expected = {each.action.target: each.action.expected for each in remedies}
+        mistakes = {session_id for session_id, each in expected.items() if each["mistake"]}
+        proofs = [expected[each].get("proof", Proof.PROVEN) for each in mistakes]
+        if wrong := proofs.count(Proof.PROVEN):  # we do not see all processes
+            runs.trip(f"{counted(wrong, 'session')} proven dead, and active after the reap")
+        outcome = change_ends(record, _ReplaceEnds(target))
     return HealedReaps(
-        tuple(each.target for each in found if each.expected["mistake"]),
-        tuple(each.target for each in found if not each.expected["mistake"]),
+        tuple(each for each in outcome.done if each in mistakes),
+        tuple(each for each in outcome.done if each not in mistakes),
         complete=not outcome.why,
     )
 
 
-def current_ends(journal: RunJournal, only: Collection[str] | None) -> list[RecordedAction]:
+def _current_ends(journal: RunJournal, only: Collection[str] | None) -> list[RecordedAction]:
     """The ends that we wrote and did not take back; only one of a session can be its present one.
 
     Hermes may have reopened a session that we ended again later. Which of both is the later one the
@@ -142,7 +144,7 @@ def current_ends(journal: RunJournal, only: Collection[str] | None) -> list[Reco
     return list(ends.values())
 
 
-def _unrecorded(
+def _unrecorded_ends(
     target: Target, ends: Sequence[RecordedAction], only: Collection[str], end_reason: str
 ) -> list[RecordedAction]:
     """Return the ends of sessions that ended for our reason, and that no journal lists.
@@ -152,88 +154,54 @@ def _unrecorded(
     """
     recorded = {(each.action.target, written_end(each)) for each in ends}
 
-    def read(connection: apsw.Connection, schema: Schema, some: Sequence[str]) -> _Found:
-        for session_id, end in ends_of(connection, some).items():
-            is_ours = end.end_reason == end_reason and _is_time(end.ended_at)
-            if is_ours and (session_id, end) not in recorded:
-                yield _unrecorded_end(connection, schema, session_id, end)
+    def read(connection: apsw.Connection, schema: Schema, session_id: str) -> RecordedAction | None:
+        end = end_of(connection, session_id)
+        is_ours = end is not None and end.end_reason == end_reason and _is_time(end.ended_at)
+        if end is None or not is_ours or (session_id, end) in recorded:
+            return None
+        rows, _ = count_and_newest(connection, session_id)
+        source, children = None, None
+        if schema.has("sessions", "parent_session_id", "source"):
+            source = connection.execute(
+                "SELECT CAST(source AS TEXT) FROM sessions WHERE id = ?", (session_id,)
+            ).get
+            children = children_begun_by(connection, session_id, end.ended_at)
+        was = {"proof": Proof.PRESUMED.value, "holders": [], "children": children}
+        return RecordedAction(
+            Action(END_SESSION, session_id, "", {"rows": rows, "source": source}),
+            after={**end._asdict(), **was},
+        )
 
-    return _read_in_parts(target, sorted(only) if end_reason else [], read)
-
-
-def _unrecorded_end(
-    connection: apsw.Connection, schema: Schema, session_id: str, end: End
-) -> RecordedAction:
-    rows, _ = count_and_newest(connection, session_id)
-    source, children = None, None
-    if schema.has("sessions", "parent_session_id", "source"):
-        (source,) = connection.execute(
-            "SELECT CAST(source AS TEXT) FROM sessions WHERE id = ?", (session_id,)
-        ).fetchone() or (None,)
-        children = children_begun_by(connection, session_id, end.ended_at)
-    return RecordedAction(
-        Action(END_SESSION, session_id, "", {"rows": rows, "source": source}),
-        after={
-            **end._asdict(),
-            "proof": Proof.PRESUMED.value,
-            "holders": [],
-            "children": children,
-        },
-    )
+    return _read_each(target, sorted(only) if end_reason else [], read)
 
 
-def _stop_if_proven(runs: RunJournal, healed: Sequence[RecordedAction]) -> None:
-    """Stop automatic reaping after a wrong proof: we do not see all processes."""
-    wrong = [
-        each
-        for each in (remedy.action.expected for remedy in healed)
-        if each["mistake"] and each.get("proof", Proof.PROVEN) == Proof.PROVEN
-    ]
-    if wrong:
-        runs.trip(f"{counted(len(wrong), 'session')} proven dead, and active after the reap")
-
-
-def _find(
-    target: Target, ends: Sequence[RecordedAction], processes: Collection[ProcessKey]
-) -> list[RecordedAction]:
-    """Return the actions that correct the sessions with these ends."""
-
-    def read(connection: apsw.Connection, schema: Schema, some: Sequence[RecordedAction]) -> _Found:
-        for each in some:
-            with suppress(UnicodeDecodeError):  # of this session's rows: the others are healed
-                remedy = _remedy(connection, schema, each, processes)
-                if remedy is not None:
-                    yield remedy
-
-    return _read_in_parts(target, ends, read)
-
-
-def _read_in_parts(
+def _read_each(
     target: Target,
     items: Sequence[Item],
-    read: Callable[[apsw.Connection, Schema, Sequence[Item]], _Found],
+    read: Callable[[apsw.Connection, Schema, Item], RecordedAction | None],
 ) -> list[RecordedAction]:
-    """Return what is read of all items; nothing if there is no database."""
-    found: list[RecordedAction] = []
+    """Return what is read of each item; nothing if there is no database."""
+    found: list[RecordedAction | None] = []
     if items and database.file_state(target.database) is not None:
         for start in range(0, len(items), _AT_ONCE):
             with target.reading() as connection:
-                part = items[start : start + _AT_ONCE]
-                found += read(connection, probe_schema(connection), part)
-    return found
+                schema = probe_schema(connection)
+                for each in items[start : start + _AT_ONCE]:
+                    with suppress(UnicodeDecodeError):  # of its rows: the others are healed
+                        found.append(read(connection, schema, each))
+    return [each for each in found if each is not None]
 
 
 def _remedy(
+    processes: Collection[ProcessKey],
     connection: apsw.Connection,
     schema: Schema,
     ended: RecordedAction,
-    processes: Collection[ProcessKey],
 ) -> RecordedAction | None:
     """Return what corrects one session; None if nothing is wrong, or the end is not ours now."""
     session_id, end = ended.action.target, written_end(ended)
-    children = (
-        children_of(connection, session_id) if schema.has("sessions", "parent_session_id") else []
-    )
+    has_parents = schema.has("sessions", "parent_session_id")
+    children = children_of(connection, session_id) if has_parents else []
     rows = int(ended.action.expected.get("rows", 0))
     # A continuation's start is the end of its parent, which may have been written to since.
     since = max(end.ended_at, float(ended.after.get("active_at") or 0.0))
@@ -247,38 +215,33 @@ def _remedy(
     # right before it goes on in a child.
     count, newest = count_and_newest(connection, session_id)
     clear = [each for each in children if each not in new]
+
+    def new_end(kind: str, to: End, reason: str, active_at: float | None) -> RecordedAction:
+        proof = ended.after.get("proof", Proof.PROVEN.value)
+        was = {**end._asdict(), "rows": count, "mistake": mistake, "proof": proof}
+        later = {"children": clear[:CHILDREN_MAX], "active_at": active_at}
+        return _correction(kind, ended, reason, was, {**ended.after, **to._asdict(), **later})
+
     for child in new:
         relation, began_at = relation_of(connection, schema, session_id, child)
+        if relation is not Relation.NOT_YET:
+            clear.append(child)
         if relation in (Relation.CONTINUATION, Relation.BRANCH):
             # Not later, whatever was written since: Hermes takes a child that began before the end
             # of its parent for no continuation.
-            moment = began_at if _is_time(began_at) else end.ended_at
-            corrected = End(moment, relation.value)
+            corrected = End(began_at if _is_time(began_at) else end.ended_at, relation.value)
             if corrected == end and count == rows and (newest or 0.0) <= since:
                 return None  # the end says so already
-            reason = f"{cut(child, 64)} goes on from it"
-            remedy = _new_end(
-                CORRECT_END, ended, corrected, reason, count, [*clear, child], mistake
-            )
-            remedy.after["active_at"] = newest
-            return remedy
-        if relation is not Relation.NOT_YET:
-            clear.append(child)
+            return new_end(CORRECT_END, corrected, f"{cut(child, 64)} goes on from it", newest)
     if not is_active:
         return None
     if processes:
-        reopening = _reopening(ended, "it was active after it had been ended")
-        reopening.action.expected["mistake"] = mistake
-        return reopening
+        was = {**ended.after, "mistake": mistake}
+        return _correction(REOPEN_SESSION, ended, "it was active after it had been ended", was)
     moved = End(max(end.ended_at, newest or 0.0), end.end_reason)
     if moved == end and count == rows:
         return None
-    return _new_end(MOVE_END, ended, moved, "it was active and was left again", count, clear, False)
-
-
-def _reversal(ended: RecordedAction) -> Reversal | None:
-    """Return which action is taken back; None if no journal has it."""
-    return Reversal(ended.run, ended.number) if ended.run else None
+    return new_end(MOVE_END, moved, "it was active and was left again", None)
 
 
 def _is_time(value: Any) -> bool:
@@ -291,32 +254,6 @@ def _was_there(ended: RecordedAction, processes: Collection[ProcessKey]) -> bool
     if then is None:  # an older journal does not say
         return bool(processes)
     return any(tuple(each) in processes for each in then)
-
-
-def _new_end(
-    kind: str,
-    ended: RecordedAction,
-    end: End,
-    reason: str,
-    rows: int,
-    children: Sequence[str],
-    mistake: bool,
-) -> RecordedAction:
-    old = ended.after
-    expected: dict[str, Any] = {
-        "source": ended.action.expected.get("source"),
-        "rows": rows,
-        "ended_at": old["ended_at"],
-        "end_reason": old["end_reason"],
-        "mistake": mistake,
-        "proof": old.get("proof", Proof.PROVEN.value),
-    }
-    after = {**old, **end._asdict(), "children": list(children[:CHILDREN_MAX]), "active_at": None}
-    return RecordedAction(
-        Action(kind=kind, target=ended.action.target, reason=reason, expected=expected),
-        after=after,
-        reverses=_reversal(ended),
-    )
 
 
 # Undo
@@ -347,7 +284,7 @@ def undo(run: str, target: Target) -> Outcome:
             failed = tuple(each for each in failed if each.target not in back)
             record = RunRecord(runs)
             record.begin(RunKind.UNDO, reopenings, by_hand=True)
-            outcome = change_ends(target, record, _Replacing())
+            outcome = change_ends(record, _ReplaceEnds(target))
     except RunError as error:
         if record is None or not record.run:
             raise
@@ -360,23 +297,25 @@ def _still_as_reaped(
     run: str, target: Target, runs: RunJournal
 ) -> tuple[list[RecordedAction], tuple[Skipped, ...]]:
     """Return what reopens the sessions that are as the reap left them, and the others with why."""
-    moved = {
-        (each.reverses.run, each.reverses.number): each
-        for each in runs.named(MOVE_END)
-        if each.reverses is not None
-    }
-    actions = [_as_it_stands(each, moved) for each in runs.actions(run)]
-    done = [each for each in actions if each.state is ActionState.DONE]
-    ends = read_ends(target, (each.action.target for each in done))
-    as_written = [each for each in done if ends.get(each.action.target) == written_end(each)]
-    changed = [
-        Skipped(each.action.target, _why_not_reopened(ends.get(each.action.target)))
-        for each in done
-        if ends.get(each.action.target) != written_end(each)
-    ]
-    reasons = ((each.action.target, _why_not_ended(each)) for each in actions)
-    failed = [Skipped(session_id, why) for session_id, why in reasons if why]
-    return [_reopening(each, f"undo of {run}") for each in as_written], (*changed, *failed)
+    moved = {each.reverses: each for each in runs.named(MOVE_END)}
+    actions: list[RecordedAction] = []
+    for each in runs.actions(run):
+        # Healing may have moved the end: then its action wrote the present one.
+        while each.state is ActionState.UNDONE and Reversal(each.run, each.number) in moved:
+            each = moved[Reversal(each.run, each.number)]
+        actions.append(each)
+    ends = read_ends(target, (each.action.target for each in actions))
+    reopenings, failed = [], []
+    for each in actions:
+        session_id, why = each.action.target, _why_not_ended(each)
+        if each.state is ActionState.DONE and not why:
+            if ends.get(session_id) == written_end(each):
+                reopenings.append(_correction(REOPEN_SESSION, each, f"undo of {run}", each.after))
+            else:
+                why = _why_not_reopened(ends.get(session_id))
+        if why:
+            failed.append(Skipped(session_id, why))
+    return reopenings, tuple(failed)
 
 
 def _why_not_ended(action: RecordedAction) -> str:
@@ -390,40 +329,37 @@ def _why_not_ended(action: RecordedAction) -> str:
     return ""
 
 
-def _as_it_stands(
-    action: RecordedAction, moved: Mapping[tuple[str, int], RecordedAction]
-) -> RecordedAction:
-    """Return the action that wrote the present end of a session: healing may have moved it."""
-    while action.state is ActionState.UNDONE and (action.run, action.number) in moved:
-        action = moved[action.run, action.number]
-    return action
-
-
 # What both share
 
 
-def _reopening(ended: RecordedAction, reason: str) -> RecordedAction:
-    """Return the action that reverses the end of a session."""
+def _correction(
+    kind: str,
+    ended: RecordedAction,
+    reason: str,
+    was: Mapping[str, Any],
+    after: Mapping[str, Any] | None = None,
+) -> RecordedAction:
+    """Return the action that takes back an end that we wrote, or gives another one."""
+    expected = {**was, "source": ended.action.expected.get("source")}
     return RecordedAction(
-        Action(
-            kind=REOPEN_SESSION,
-            target=ended.action.target,
-            reason=reason,
-            expected={**ended.after, "source": ended.action.expected.get("source")},
-        ),
-        reverses=_reversal(ended),
+        Action(kind=kind, target=ended.action.target, reason=reason, expected=expected),
+        after=dict(after or {}),
+        reverses=Reversal(ended.run, ended.number) if ended.run else None,  # no journal has it
     )
 
 
-class _Replacing(Change):
+class _ReplaceEnds(ChangeEnds):
     """Changes or removes ends that are still ours."""
 
     def check(self, writer: Writer) -> None:
         writer.new_openers()  # raises if a process has lost its locks; a new opener does no harm
 
-    def take(self, writer: Writer, action: RecordedAction) -> str:
-        connection, session_id = writer.connection, action.action.target
-        old = End(action.action.expected["ended_at"], action.action.expected["end_reason"])
+    def change(self, writer: Writer, actions: Sequence[RecordedAction]) -> list[str]:
+        return [self._replace(writer.connection, each) for each in actions]
+
+    def _replace(self, connection: apsw.Connection, action: RecordedAction) -> str:
+        session_id, expected = action.action.target, action.action.expected
+        old = End(expected["ended_at"], expected["end_reason"])
         if action.action.kind == REOPEN_SESSION:
             taken = reopen_session(connection, session_id, old)
         else:

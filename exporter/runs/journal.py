@@ -340,5 +340,8 @@ def _columns(run: str, number: int, recorded: RecordedAction) -> tuple[Any, ...]
     )
 
 
+_ENCODER: Final = msgspec.json.Encoder()
+
+
 def _json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
+    return _ENCODER.encode(value).decode()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from math import isfinite
 from typing import Any, NamedTuple
 
 import apsw
 
 from exporter.hermes.schema import Schema
+from exporter.hermes.utf8 import rows_in_utf8
 
 
 class End(NamedTuple):
@@ -30,10 +32,12 @@ def end_of(connection: apsw.Connection, session_id: str) -> End | None:
 
 
 def ends_of(connection: apsw.Connection, session_ids: Iterable[str]) -> dict[str, End]:
-    """Return how these sessions ended, without sessions that are gone."""
-    found = connection.executemany(
-        "SELECT id, ended_at, end_reason FROM sessions WHERE id = ?",
-        ((session_id,) for session_id in session_ids),
+    """Return how these sessions ended, without those that are gone or are not UTF-8."""
+    found, _ = rows_in_utf8(
+        connection,
+        "SELECT id, ended_at, end_reason FROM sessions "
+        "WHERE id IN (SELECT value FROM json_each(?))",
+        (json.dumps(list(session_ids)),),
     )
     return {session_id: End(ended_at, reason) for session_id, ended_at, reason in found}
 
@@ -52,14 +56,27 @@ def count_ended(
     return sum(ended_so for _, ended_so in rows), rows[-1][0] if rows else None
 
 
-def end_session(connection: apsw.Connection, session_id: str, end: End) -> bool:
-    """End an open session; False if it is not open, or not there."""
-    connection.execute(
+def end_sessions(connection: apsw.Connection, ends: Mapping[str, End]) -> set[str]:
+    """End open sessions; return those that were ended, without any that was not open or not there.
+
+    Times are bound as numbers: SQLite may read one in JSON as its neighbour.
+    """
+    ended: set[str] = set()
+
+    def values() -> Iterator[tuple[Any, ...]]:
+        for session_id, end in ends.items():
+            yield (*end, session_id)
+            # The statement has run with these values when the next ones are asked for. Rows that a
+            # trigger changes do not count; RETURNING would tell the same in twice the time.
+            if connection.changes() == 1:
+                ended.add(session_id)
+
+    connection.executemany(
         "UPDATE sessions SET ended_at = ?, end_reason = ? "
         "WHERE id = ? AND ended_at IS NULL AND end_reason IS NULL",
-        (*end, session_id),
+        values(),
     )
-    return connection.changes() == 1
+    return ended
 
 
 def reopen_session(connection: apsw.Connection, session_id: str, end: End) -> bool:

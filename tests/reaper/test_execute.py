@@ -365,6 +365,21 @@ def test_signs_of_life_of_newer_releases_win_too(tmp_path: Path, change: str) ->
     assert all(NEWER[change] in each.why for each in outcome.skipped)
 
 
+def test_a_row_whose_text_is_not_utf8_costs_no_other_session_its_end(tmp_path: Path) -> None:
+    home = small_home(tmp_path / "home")
+    plan, place = planned(home)
+    odd, other, _ = targets(plan)
+    sql(
+        home,
+        f"UPDATE sessions SET end_reason = CAST(x'ff' AS TEXT) WHERE id = '{odd}';"
+        "INSERT INTO sessions (id, source, started_at, parent_session_id) "
+        f"VALUES (CAST(x'ff41' AS TEXT), 'cli', 1.0, '{other}');",
+    )
+    outcome = execute(plan, place, end_reason=REASON)
+    assert sorted(outcome.done) == targets(plan)[1:]
+    assert [each.target for each in outcome.skipped] == [odd]
+
+
 def test_once_it_cannot_be_read_where_chats_lead_nothing_ends(tmp_path: Path) -> None:
     home = small_home(tmp_path / "home")
     plan, place = planned(home)

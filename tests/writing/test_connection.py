@@ -27,7 +27,7 @@ from exporter.writing.session_end import (
     End,
     active_since,
     end_of,
-    end_session,
+    end_sessions,
     has_turn_lease,
 )
 from exporter.writing.write_checks import WriteError, WriteTrouble
@@ -43,6 +43,10 @@ ENDED = End(1_700_000_000.5, "reaped")
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     return small_home(tmp_path / "home")
+
+
+def end_session(connection: apsw.Connection, session_id: str, end: End) -> bool:
+    return end_sessions(connection, {session_id: end}) == {session_id}
 
 
 @contextmanager
@@ -494,6 +498,23 @@ def test_a_session_ends_once(home: Path) -> None:
         assert not end_session(found.connection, "no such session", ENDED)
         assert end_of(found.connection, FIRST) == ENDED
         assert end_of(found.connection, "no such session") is None
+
+
+@pytest.mark.parametrize("trigger", [False, True])
+def test_of_several_sessions_those_that_are_open_end(home: Path, trigger: bool) -> None:
+    """Also if a trigger changes rows, which count as changed too."""
+    if trigger:
+        sql(
+            home,
+            "CREATE TABLE notes (id); CREATE TRIGGER note AFTER UPDATE ON sessions "
+            "BEGIN INSERT INTO notes VALUES (new.id); END;",
+        )
+    second, third = f"{FIRST[:-8]}1{FIRST[-7:]}", f"{FIRST[:-8]}2{FIRST[-7:]}"
+    with writer(home) as found, found.transaction():
+        assert end_session(found.connection, second, End(1.0, "other"))
+        wanted = dict.fromkeys((FIRST, second, third, "no such session"), ENDED)
+        assert end_sessions(found.connection, wanted) == {FIRST, third}
+        assert end_of(found.connection, second) == End(1.0, "other")
 
 
 def test_a_time_that_is_no_number_counts_as_activity(home: Path) -> None:
