@@ -106,6 +106,14 @@ def test_a_clock_that_was_ahead_makes_no_hour_that_never_ends() -> None:
     assert limit([(0, 10)], [(9000, True)], hours=1) == (20, 20)
 
 
+def test_a_clock_that_is_set_back_allows_no_more_in_the_hour() -> None:
+    assert limit([(0.5, 10)], hours=0.1) == (10, 0)
+    assert limit([(0, 10), (1.2, 15)], hours=1.1) == (20, 5)
+    assert limit([(0.5, 10)], [(0.6, False)], hours=1.55) == (10, 10)
+    # The hour ends once, by whichever time its reaps were noted.
+    assert limit([(0.5, 10)], hours=1.5) == (20, 20)
+
+
 moments = st.floats(0, 40)
 
 
