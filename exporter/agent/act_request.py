@@ -16,9 +16,8 @@ from exporter.evidence.openers import KnownOpeners
 from exporter.hermes.process_kinds import ProcessKind
 from exporter.pruner.beside import ProcessesAtPrune
 from exporter.pruner.requests import PrunePlanResult, PruneRequest
-from exporter.reaper.plan import ReapPlan
+from exporter.reaper.plan import ReapPlan, ReapRequest
 from exporter.reaper.possible_hosts import HostClass, class_of, process_key
-from exporter.reaper.requests import ReapRequest
 from exporter.runs.models import Plan
 from exporter.workers.protocol import (
     HealRequest,

@@ -25,9 +25,8 @@ from exporter.hermes.schema import Schema, probe_schema
 from exporter.hermes.session_queries import SessionQueries
 from exporter.hermes.turns import NO_CONVERSATION
 from exporter.reaper.change_ends import BY_ACTION, ChangeEnds, change_ends, written_end
-from exporter.reaper.plan import OpenSessionState, ReapAction, ReapPlan
+from exporter.reaper.plan import UNDOABLE_SECONDS, OpenSessionState, ReapAction, ReapPlan
 from exporter.reaper.possible_hosts import ProcessKey
-from exporter.reaper.requests import UNDOABLE_SECONDS
 from exporter.runs.folder import RunError
 from exporter.runs.journal import running_on
 from exporter.runs.models import (

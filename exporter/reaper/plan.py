@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
+from exporter.evidence.openers import KnownOpeners
 from exporter.reaper.models import JudgedSession, Verdict, may_be_reaped
+from exporter.reaper.possible_hosts import ProcessKey
 from exporter.reaper.slow_start import FIRST_HOUR
 from exporter.runs.models import END_SESSION, EVIDENCE_MAX, Action, Plan, Proof, SpeaksFor
 from exporter.snapshot import Count, OpenSession, Timestamp, Word
@@ -23,6 +25,7 @@ from exporter.text import format_age
 if TYPE_CHECKING:  # a worker plans too, and does not need the configuration
     from exporter.config.settings import Reaper
 
+UNDOABLE_SECONDS: Final = 72 * 3600.0
 _HASH_DIGITS: Final = 16
 
 
@@ -82,6 +85,29 @@ class ReapPlanRequest(Struct, frozen=True):
     sources: tuple[str, ...] = ()
     """Only these sources; empty: all that the limits allow."""
     by_hand: bool = False
+
+
+class ReapRequest(Struct, frozen=True):
+    """A reap, for the home's worker, which has just read and judged the home."""
+
+    home: str
+    owner: int
+    plan: ReapPlan
+    """Made by the last scan of this home, without the actions that are not wanted."""
+    by_hand: bool = False
+    openers: KnownOpeners = KnownOpeners()
+    run: str = ""
+    end_reason: str = "reaped"
+    lock_budget_seconds: float = 0.05
+    undoable_seconds: float = UNDOABLE_SECONDS
+    processes: tuple[ProcessKey, ...] = ()
+    """The processes that have the database open and may run a session."""
+    silent: tuple[tuple[int, int], ...] = ()
+    """PID of each chat, and what it had written when the sessions were judged."""
+    heal_only: bool = False
+    """Correct what earlier reaps did wrong, and end nothing."""
+    enforcing: bool = False
+    """The agent ends sessions here, or a person does: ends with our reason are ours."""
 
 
 class JudgedHome(Struct, frozen=True):

@@ -13,7 +13,7 @@ These are pure functions of what one scan saw. `verdict_history` requires that s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -24,7 +24,6 @@ from exporter.evidence.models import Holder, Liveness
 from exporter.hermes.heartbeats import BACKEND_SOURCES
 from exporter.reaper.models import (
     Judgement,
-    LeaseFact,
     ProcessFacts,
     ReaperRules,
     Rule,
@@ -62,6 +61,10 @@ _MAY: Final = {
     HostClass.CHAT: "may have it on screen or in memory",
     HostClass.UNKNOWN_PROGRAM: "may have it in memory",
 }
+
+
+_MAY_BE_REAPED: Final = "sessions of this source may be reaped"
+_IS_SUBAGENT: Final = "it is a subagent, although it has the source of its parent's process"
 
 
 class Context(Struct, frozen=True):
@@ -110,43 +113,46 @@ _UNKNOWN: Final[dict[str, Conclusion]] = {
 
 def decide(subject: WatchedSession, context: Context) -> Conclusion:
     """Return only the verdict, as if this were the only scan."""
-    for rule in _RULES:
-        found = rule.fails(subject, context)
-        if found is not None:
-            return found
-    line = context.hosts.class_for(subject.presence)
-    return PROVEN if line is HostClass.CLEARED else PRESUMED
+    if _is_live(subject, context):
+        return LIVE
+    if subject.session.holds or subject.parent_is_live:
+        return HELD
+    if not may_be_reaped(subject.session, context.rules.sources):
+        return EXEMPT
+    if _is_unseen(subject, context):
+        routing_alone = context.facts.blind == ("routing",)
+        return _UNKNOWN[UnknownReason.ROUTING if routing_alone else UnknownReason.BLIND]
+    return _by_table(subject, context)
 
 
 def judge(subject: WatchedSession, context: Context) -> Judgement:
     """Return the verdict with every piece of evidence and every rule."""
-    found = decide(subject, context)
-    evidence = [
-        *_holds(subject),
-        *_signs_of_life(subject, context),
-        *_exempt(subject, context),
-        *_processes(subject, context),
-        *_blind_spots(subject, context),
-        *_kernel(subject, context),
-    ]
-    rules = tuple(
-        Rule(rule.name, rule.fails(subject, context) is None, rule.why(subject, context)[:300])
-        for rule in _RULES
+    signs, holds = list(_signs_of_life(subject, context)), list(_holds(subject))
+    exempt, unseen = list(_exempt(subject, context)), list(_blind_spots(subject, context))
+    processes, kernel = _processes(subject, context), _kernel(subject, context)
+    evidence = (*holds, *signs, *exempt, *processes, *unseen, *kernel)
+    idle = format_age(context.now - _active_at(subject))
+    is_named = subject.session.source in context.rules.sources
+    is_dead = _by_table(subject, context).verdict is Verdict.DEAD
+    rules = (
+        _rule("no_sign_of_life", signs, f"idle for {idle}, no process names it, no heartbeat"),
+        _rule("not_held", holds, "nothing points at it"),
+        _rule("source", exempt, _MAY_BE_REAPED if is_named else _IS_SUBAGENT),
+        _rule("all_visible", unseen, "every process of this host can be seen"),
+        Rule("idle_long_enough", is_dead, _table_reason(subject, context)[:300]),
     )
-    return Judgement(found.verdict, tuple(evidence[:32]), rules)
+    return Judgement(decide(subject, context).verdict, evidence[:32], rules)
 
 
 # The rules
 
 
-class _Rule(NamedTuple):
-    name: str
-    fails: Callable[[WatchedSession, Context], Conclusion | None]
-    """Returns the verdict if the rule does not hold; None if it does."""
-    why: Callable[[WatchedSession, Context], str]
+def _rule(name: str, against: Sequence[Evidence], otherwise: str) -> Rule:
+    """A rule holds unless there is evidence against it."""
+    return Rule(name, not against, (against[0].detail if against else otherwise)[:300])
 
 
-def _is_live(subject: WatchedSession, context: Context) -> Conclusion | None:
+def _is_live(subject: WatchedSession, context: Context) -> bool:
     session, rules = subject.session, context.rules
     # Fast path: most sessions have been idle for long and show no sign of life.
     if (
@@ -157,44 +163,30 @@ def _is_live(subject: WatchedSession, context: Context) -> Conclusion | None:
         and context.facts.backend_beat_at is None
         and not context.facts.turns
     ):
-        return None
-    return LIVE if any(_signs_of_life(subject, context)) else None
+        return False
+    return any(_signs_of_life(subject, context))
 
 
-def _is_held(subject: WatchedSession, _: Context) -> Conclusion | None:
-    return HELD if subject.session.holds or subject.parent_is_live else None
+def _is_unseen(subject: WatchedSession, context: Context) -> bool:
+    return any(_blind_spots(subject, context))
 
 
-def _is_exempt(subject: WatchedSession, context: Context) -> Conclusion | None:
-    return None if may_be_reaped(subject.session, context.rules.sources) else EXEMPT
-
-
-def _is_unseen(subject: WatchedSession, context: Context) -> Conclusion | None:
-    facts = context.facts
-    if facts.blind == ("routing",):
-        return _UNKNOWN[UnknownReason.ROUTING]
-    unseen = facts.blind or facts.lock_probe is LockAnswer.HELD_UNSEEN
-    if unseen or not subject.session.clocks_sane or _doubtful_leases(subject.session, facts):
-        return _UNKNOWN[UnknownReason.BLIND]
-    return None
-
-
-def _may_be_run(subject: WatchedSession, context: Context) -> Conclusion | None:
-    """Return unknown if a process is stopped or the session was not idle long enough."""
+def _by_table(subject: WatchedSession, context: Context) -> Conclusion:
+    """Return dead, or unknown if a process is stopped or the session was not idle long enough."""
     line = context.hosts.class_for(subject.presence)
     if line is HostClass.CLEARED:
-        return None  # idle for min_idle: otherwise it would be live
+        return PROVEN  # idle for min_idle: otherwise it would be live
     if context.hosts.stopped:
         return _UNKNOWN[UnknownReason.STOPPED]
     needed = required_idle_seconds(line, context.rules)
     if needed is None or idle_seconds(subject, context) < needed:
         return _UNKNOWN[line]
-    return None
+    return PRESUMED
 
 
 def seconds_left(subject: WatchedSession, context: Context) -> float | None:
     """Return after how long the table calls this session dead; None: not by time alone."""
-    if _is_unseen(subject, context) is not None:
+    if _is_unseen(subject, context):
         return None
     line = context.hosts.class_for(subject.presence)
     needed = required_idle_seconds(line, context.rules)
@@ -210,7 +202,7 @@ def is_overdue(subject: WatchedSession, context: Context) -> bool:
     """
     idle = context.now - _active_at(subject)
     line = context.hosts.class_for(subject.presence)
-    if _is_unseen(subject, context) is not None or context.hosts.stopped:
+    if _is_unseen(subject, context) or context.hosts.stopped:
         line = HostClass.CLEARED
     needed = required_idle_seconds(line, context.rules)
     return needed is not None and idle > needed
@@ -307,7 +299,8 @@ def _says_blind(kind: str, detail: str) -> Evidence:
 
 def _exempt(subject: WatchedSession, context: Context) -> Iterator[Evidence]:
     if not may_be_reaped(subject.session, context.rules.sources):
-        yield Evidence("source", SpeaksFor.EXEMPT, _source_reason(subject, context))
+        said = f"only sessions of {', '.join(context.rules.sources)} are ever reaped"
+        yield Evidence("source", SpeaksFor.EXEMPT, said)
 
 
 def _processes(subject: WatchedSession, context: Context) -> Iterator[Evidence]:
@@ -340,14 +333,6 @@ def _process_detail(
     return f"{said}: dead after {format_age(left)} more of watched idleness, or when it ends"
 
 
-def _doubtful_leases(session: OpenSession, facts: ProcessFacts) -> list[LeaseFact]:
-    return [
-        lease
-        for lease in facts.leases
-        if lease.session_id == session.id and lease.liveness is Liveness.UNKNOWN
-    ]
-
-
 def _blind_spots(subject: WatchedSession, context: Context) -> Iterator[Evidence]:
     facts = context.facts
     for why in facts.blind:
@@ -356,9 +341,10 @@ def _blind_spots(subject: WatchedSession, context: Context) -> Iterator[Evidence
         yield _says_blind("clock", "its own clocks make no sense, which protects it")
     if facts.lock_probe is LockAnswer.HELD_UNSEEN:
         yield _says_blind("lock", "a process that cannot be seen holds a lock on the database")
-    for lease in _doubtful_leases(subject.session, facts):
-        said = f"it is not known whether process {lease.pid}, which leases it, is alive"
-        yield _says_blind("lease", said)
+    for lease in facts.leases:
+        if lease.session_id == subject.session.id and lease.liveness is Liveness.UNKNOWN:
+            said = f"it is not known whether process {lease.pid}, which leases it, is alive"
+            yield _says_blind("lease", said)
 
 
 def _kernel(subject: WatchedSession, context: Context) -> Iterator[Evidence]:
@@ -366,45 +352,16 @@ def _kernel(subject: WatchedSession, context: Context) -> Iterator[Evidence]:
     facts = context.facts
     if facts.lock_probe is LockAnswer.FREE:
         yield Evidence("lock", SpeaksFor.DEAD, "the kernel knows of no lock on the database")
-    if _is_unseen(subject, context) is not None:
+    if _is_unseen(subject, context):
         return
     if not facts.holders:
         yield Evidence("nobody", SpeaksFor.DEAD, "no process on this host has the database open")
     elif context.hosts.class_for(subject.presence) is HostClass.CLEARED:
         pids = ", ".join(f"{each.pid} ({each.kind.value})" for each in facts.holders[:8])
         yield Evidence("cleared", SpeaksFor.DEAD, f"none of {pids} can be running it")
-    elif _may_be_run(subject, context) is None:
+    elif _by_table(subject, context) is PRESUMED:
         idle = format_age(idle_seconds(subject, context))
         yield Evidence("watched", SpeaksFor.DEAD, f"it was watched standing still for {idle}")
-
-
-# The reasons of the rules
-
-
-def _first(evidence: Iterator[Evidence], otherwise: str) -> str:
-    return next((each.detail for each in evidence), otherwise)
-
-
-def _sign_reason(subject: WatchedSession, context: Context) -> str:
-    idle = format_age(context.now - _active_at(subject))
-    otherwise = f"idle for {idle}, no process names it, no heartbeat"
-    return _first(_signs_of_life(subject, context), otherwise)
-
-
-def _held_reason(subject: WatchedSession, _: Context) -> str:
-    return _first(_holds(subject), "nothing points at it")
-
-
-def _source_reason(subject: WatchedSession, context: Context) -> str:
-    if subject.session.source in context.rules.sources:
-        return "sessions of this source may be reaped"
-    if may_be_reaped(subject.session, context.rules.sources):
-        return "it is a subagent, although it has the source of its parent's process"
-    return f"only sessions of {', '.join(context.rules.sources)} are ever reaped"
-
-
-def _visibility_reason(subject: WatchedSession, context: Context) -> str:
-    return _first(_blind_spots(subject, context), "every process of this host can be seen")
 
 
 def _table_reason(subject: WatchedSession, context: Context) -> str:
@@ -415,15 +372,6 @@ def _table_reason(subject: WatchedSession, context: Context) -> str:
         return "no process that has the database open can be running it"
     found = (each for each in context.facts.holders if _line(each, subject, context) is line)
     return next((_process_detail(each, line, subject, context) for each in found), "")
-
-
-_RULES: Final = (
-    _Rule("no_sign_of_life", _is_live, _sign_reason),
-    _Rule("not_held", _is_held, _held_reason),
-    _Rule("source", _is_exempt, _source_reason),
-    _Rule("all_visible", _is_unseen, _visibility_reason),
-    _Rule("idle_long_enough", _may_be_run, _table_reason),
-)
 
 
 def context_of(

@@ -24,9 +24,9 @@ from exporter.pruner.apply.undo import undo as undo_prune
 from exporter.pruner.apply.upkeep import run_upkeep
 from exporter.pruner.beside import with_plugins
 from exporter.pruner.requests import PruneRequest, UpkeepDone, UpkeepRequest
+from exporter.reaper.plan import ReapRequest
 from exporter.reaper.reap import reap as reap_home
 from exporter.reaper.reopen import undo as undo_reap
-from exporter.reaper.requests import ReapRequest
 from exporter.runs.folder import RunError, RunFolder, run_began_at, run_folder
 from exporter.runs.journal import FILE, RunJournal, journal_of, running
 from exporter.runs.models import Outcome, Run, RunKind, RunOutcome, Skipped

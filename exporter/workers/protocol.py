@@ -33,8 +33,7 @@ from exporter.reaper.models import (
     UnknownCount,
     VerdictCount,
 )
-from exporter.reaper.plan import ReapPlan, ReapPlanRequest
-from exporter.reaper.requests import ReapRequest
+from exporter.reaper.plan import ReapPlan, ReapPlanRequest, ReapRequest
 from exporter.reaper.slow_start import SlowStart
 from exporter.runs.models import ActionState, Outcome, Run, Skipped, TargetName
 from exporter.runs.past_session import PastSession

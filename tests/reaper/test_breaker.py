@@ -13,11 +13,10 @@ import pytest
 from msgspec import structs
 
 from exporter.evidence.openers import KnownOpeners
-from exporter.reaper import breaker
-from exporter.reaper.plan import Blocked, JudgedHome, ReapLimits, ReapPlan, plan_reap
+from exporter.reaper.plan import Blocked, JudgedHome, ReapLimits, ReapPlan, ReapRequest, plan_reap
 from exporter.reaper.reap import reap as reap_home
+from exporter.reaper.reap import stop_if_journal_lost
 from exporter.reaper.reopen import undo
-from exporter.reaper.requests import ReapRequest
 from exporter.runs.journal import journal_of, running
 from exporter.runs.models import Outcome
 from exporter.writing.target import Target
@@ -189,7 +188,7 @@ def test_ends_that_nobody_knows_are_counted_without_reading_for_long(tmp_path: P
             with Target.reading(self) as connection:
                 yield connection
 
-    why = breaker.stop_if_journal_lost(Watched(str(home), home.stat().st_uid), REASON)
+    why = stop_if_journal_lost(Watched(str(home), home.stat().st_uid), REASON)
     assert why.startswith("600 sessions ended as reaped")
     assert len(readings) > 2
 

@@ -16,9 +16,9 @@ import pytest
 from exporter.evidence.openers import KnownOpeners
 from exporter.evidence.process import PinnedProcess
 from exporter.reaper import reopen
-from exporter.reaper.breaker import close
 from exporter.reaper.execute import execute
 from exporter.reaper.plan import Blocked, JudgedHome, plan_reap
+from exporter.reaper.reap import close_breaker
 from exporter.reaper.reopen import HealedReaps, reopen_active
 from exporter.runs.folder import RunBusyError
 from exporter.runs.journal import journal_of, running
@@ -124,7 +124,7 @@ def test_a_proof_that_was_wrong_stops_automatic_reaping_until_a_person_reaps(
         assert plan_reap(tripped, time.time()).blocked is Blocked.TRIPPED
         plan, place = planned(home)
         assert execute(plan, place, end_reason=REASON, by_hand=True).done
-        close(place, REASON)
+        close_breaker(place, REASON)
         assert not stopped(home)
 
 

@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.evidence.openers import KnownOpeners
-from exporter.reaper.plan import JudgedHome, ReapLimits, plan_reap
+from exporter.reaper.plan import JudgedHome, ReapLimits, ReapRequest, plan_reap
 from exporter.reaper.reap import reap as reap_home
 from exporter.reaper.reopen import undo
-from exporter.reaper.requests import ReapRequest
 from exporter.reaper.slow_start import FIRST_HOUR, SlowStart, slow_start
 from exporter.runs.journal import journal_of, running
 from exporter.runs.models import (

@@ -86,8 +86,8 @@ MUTATIONS: dict[str, tuple[Edit, ...]] = {
     "end a session that was active a moment ago": (
         Edit(
             "reaper/verdict.py",
-            "    return LIVE if any(_signs_of_life(subject, context)) else None\n",
-            "    return None\n",
+            "    return any(_signs_of_life(subject, context))\n",
+            "    return False\n",
         ),
     ),
     "end nothing": (
