@@ -34,7 +34,7 @@ from exporter.writing.write_checks import WriteError, WriteTrouble
 _SHARE: Final = 0.25
 """Of the budget. On a busy machine we lose the processor while holding the lock: that is the rest.
 """
-_PART: Final = 100
+_PART: Final = 50
 """Sessions that are changed before the clock is read again."""
 _SETTLED_AT_ONCE: Final = 5_000
 _TOO_LONG_IN_A_ROW: Final = 6

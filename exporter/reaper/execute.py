@@ -9,6 +9,7 @@ the database. Only `ended_at` and `end_reason` of a row are ever written.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 import apsw
@@ -55,6 +56,8 @@ from exporter.writing.target import Target, read_with_retry
 
 CHILDREN_MAX: Final = 256
 _HOLDERS_MAX: Final = 64
+_READ_AT_ONCE: Final = 500
+"""Sessions read in one transaction: their rows are long, and it keeps the WAL from restarting."""
 
 
 def execute(
@@ -84,7 +87,7 @@ def execute(
         target.refuse_unwritable()
         with running_on(target, "reap") as runs:
             recover(target, runs, BY_ACTION)
-            ends, children = _read_now(target, [each.target for each in plan.actions])
+            ends, children = read_with_retry(target, partial(_read_now, plan.actions))
             # Only what is still to be done is intended: what a run finds done already would count
             # as its own, should it be killed.
             actions = [each for each in plan.actions if ends.get(each.target) == OPEN]
@@ -120,17 +123,12 @@ def execute(
 
 
 def _read_now(
-    target: Target, session_ids: Sequence[str]
+    actions: Sequence[ReapAction], connection: apsw.Connection
 ) -> tuple[dict[str, End], dict[str, list[str] | None]]:
     """How these sessions ended, and the children that each has: later ones tell how it went on."""
-
-    return read_with_retry(
-        target,
-        lambda connection: (
-            ends_of(connection, session_ids),
-            children_of_each(connection, probe_schema(connection), session_ids),
-        ),
-    )
+    names = [each.target for each in actions]
+    children = children_of_each(connection, probe_schema(connection), names)
+    return ends_of(connection, names), children
 
 
 def _to_record(
@@ -182,10 +180,11 @@ class _EndSessions(ChangeEnds):
         """Read these sessions and all that points to them; the file of chats may be long."""
         self._schema = schema
         self._queries = SessionQueries(schema, with_usage=False)
-        writer.connection.execute("BEGIN")
-        self._forget_if_changed(writer)
-        self._examine(writer.connection, batch)
-        writer.connection.execute("COMMIT")
+        for start in range(0, len(batch), _READ_AT_ONCE):
+            writer.connection.execute("BEGIN")
+            self._forget_if_changed(writer)
+            self._examine(writer.connection, batch[start : start + _READ_AT_ONCE])
+            writer.connection.execute("COMMIT")
 
     def _forget_if_changed(self, writer: Writer) -> None:
         """Forget all answers if another process has written the database or the file of chats."""

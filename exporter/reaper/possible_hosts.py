@@ -125,14 +125,12 @@ def hosts_of(
         if holder.stopped:
             stopped.append(holder.pid)
         since = (silent_since or {}).get(process_key(holder))
-        if plugins or base is not HostClass.CHAT:
-            line = _larger(line, base)
-        elif holder.kind is ProcessKind.ONESHOT and not holder.may_resume:
+        if not plugins and holder.kind is ProcessKind.ONESHOT and not holder.may_resume:
             one_shot = min(one_shot, holder.start_ticks / _TICKS_PER_SECOND)
-        elif holder.kind is ProcessKind.CLI and since is not None:
+        elif not plugins and holder.kind is ProcessKind.CLI and since is not None:
             silent = max(silent, since)
         else:
-            line = _larger(line, base)
+            line = max(line, base, key=_LINE_ORDER.__getitem__)
     return PossibleHosts(line, one_shot, silent, tuple(stopped))
 
 
@@ -152,7 +150,3 @@ def class_of(holder: Holder, *, plugins: bool = False) -> HostClass:
         return HostClass.CLEARED
     line = _KINDS.get(holder.kind, HostClass.UNKNOWN_PROGRAM)
     return HostClass.CHAT if plugins and line is HostClass.SERVER else line
-
-
-def _larger(one: HostClass, other: HostClass) -> HostClass:
-    return one if _LINE_ORDER[one] >= _LINE_ORDER[other] else other

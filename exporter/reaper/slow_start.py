@@ -54,12 +54,12 @@ class SlowStart(Struct, frozen=True):
 def slow_start(reaps: Iterable[Reaps], reopenings: Sequence[Reopening], now: float) -> SlowStart:
     """Return how far the slow start is, from what the journal says of automatic reaps.
 
-    What lies less than an hour ahead still counts: the clock may have been set back since, and
-    these reaps may be of this hour. What lies further ahead is left out: it was written with a
-    wrong clock, and would make an hour that never ends.
+    What lies less than an hour ahead counts as of now: the clock may have been set back, and it may
+    be of this hour. What lies further ahead is left out: it was written with a wrong clock, and
+    would make an hour that never ends.
     """
     until = now + _HOUR_SECONDS
-    undone = sorted(each.at for each in reopenings if each.at < until)
+    undone = sorted(min(each.at, now) for each in reopenings if each.at < until)
     anew_at = max(
         (each.at for each in reopenings if each.wrong_proof and each.at <= now), default=0
     )
@@ -67,12 +67,13 @@ def slow_start(reaps: Iterable[Reaps], reopenings: Sequence[Reopening], now: flo
     for each in sorted(reaps, key=lambda each: each.at):
         if not anew_at < each.at < until:
             continue
-        if began_at is None or each.at >= began_at + _HOUR_SECONDS:
-            if began_at is not None and not _any_between(undone, began_at, each.at):
+        at = min(each.at, now)
+        if began_at is None or at >= began_at + _HOUR_SECONDS:
+            if began_at is not None and not _any_between(undone, began_at, at):
                 doublings += 1
-            began_at, reaped = each.at, 0
+            began_at, reaped = at, 0
         reaped += each.sessions
-    reopened = began_at is not None and _any_between(undone, began_at, until)
+    reopened = began_at is not None and _any_between(undone, began_at, now + 1.0)
     return SlowStart(doublings, began_at, reaped, reopened)
 
 

@@ -14,7 +14,6 @@ These are pure functions of what one scan saw. `verdict_history` requires that s
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -129,8 +128,9 @@ def judge(subject: WatchedSession, context: Context) -> Judgement:
     """Return the verdict with every piece of evidence and every rule."""
     signs, holds = list(_signs_of_life(subject, context)), list(_holds(subject))
     exempt, unseen = list(_exempt(subject, context)), list(_blind_spots(subject, context))
-    processes, kernel = _processes(subject, context), _kernel(subject, context)
-    evidence = (*holds, *signs, *exempt, *processes, *unseen, *kernel)
+    processes, kernel = list(_processes(subject, context)), _kernel(subject, context)
+    shown = processes[:_PROCESSES_SHOWN]
+    evidence = (*holds, *signs, *exempt, *shown, *unseen, *kernel)
     idle = format_age(context.now - _active_at(subject))
     is_named = subject.session.source in context.rules.sources
     is_dead = _by_table(subject, context).verdict is Verdict.DEAD
@@ -139,7 +139,7 @@ def judge(subject: WatchedSession, context: Context) -> Judgement:
         _rule("not_held", holds, "nothing points at it"),
         _rule("source", exempt, _MAY_BE_REAPED if is_named else _IS_SUBAGENT),
         _rule("all_visible", unseen, "every process of this host can be seen"),
-        Rule("idle_long_enough", is_dead, _table_reason(subject, context)[:300]),
+        Rule("idle_long_enough", is_dead, _table_reason(subject, context, processes)[:300]),
     )
     return Judgement(decide(subject, context).verdict, evidence[:32], rules)
 
@@ -304,18 +304,13 @@ def _exempt(subject: WatchedSession, context: Context) -> Iterator[Evidence]:
 
 
 def _processes(subject: WatchedSession, context: Context) -> Iterator[Evidence]:
-    """Yield the processes that may run the session."""
-    lines = ((each, _line(each, subject, context)) for each in context.facts.holders)
-    waits = ((each, line) for each, line in lines if line is not HostClass.CLEARED)
-    for holder, line in islice(waits, _PROCESSES_SHOWN):
-        yield _says_blind(line.value, _process_detail(holder, line, subject, context))
-
-
-def _line(holder: Holder, subject: WatchedSession, context: Context) -> HostClass:
-    """Return the line of one process for this session."""
+    """Yield the processes that may run the session; the kind is the line of each."""
     plugins, silent_since = context.facts.plugins, context.silent_since
-    alone = hosts_of((holder,), plugins=plugins, silent_since=silent_since)
-    return alone.class_for(subject.presence)
+    for holder in context.facts.holders:
+        alone = hosts_of((holder,), plugins=plugins, silent_since=silent_since)
+        line = alone.class_for(subject.presence)
+        if line is not HostClass.CLEARED:
+            yield _says_blind(line.value, _process_detail(holder, line, subject, context))
 
 
 def _process_detail(
@@ -364,14 +359,13 @@ def _kernel(subject: WatchedSession, context: Context) -> Iterator[Evidence]:
         yield Evidence("watched", SpeaksFor.DEAD, f"it was watched standing still for {idle}")
 
 
-def _table_reason(subject: WatchedSession, context: Context) -> str:
+def _table_reason(subject: WatchedSession, context: Context, processes: Sequence[Evidence]) -> str:
     line = context.hosts.class_for(subject.presence)
+    if line is HostClass.CLEARED and not context.facts.holders:
+        return "no process has the database open"
     if line is HostClass.CLEARED:
-        if not context.facts.holders:
-            return "no process has the database open"
         return "no process that has the database open can be running it"
-    found = (each for each in context.facts.holders if _line(each, subject, context) is line)
-    return next((_process_detail(each, line, subject, context) for each in found), "")
+    return next((each.detail for each in processes if each.kind == line.value), "")
 
 
 def context_of(

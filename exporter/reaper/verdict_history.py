@@ -88,18 +88,15 @@ class VerdictHistory:
             silent_since=self.watched.silent_since(),
         )
         self._children_of_live = set()
-        alone = {key: decide(self._subject(each), context) for key, each in sessions.items()}
+        found = {key: decide(self._subject(each), context) for key, each in sessions.items()}
         self._children_of_live = {
             key
             for key, session in sessions.items()
-            if alone.get(session.parent_id or "", _NOT_JUDGED).verdict is Verdict.LIVE
+            if found.get(session.parent_id or "", _NOT_JUDGED).verdict is Verdict.LIVE
         }
-        concluded: dict[str, Conclusion] = {}
-        for key, session in sessions.items():
-            found = alone[key]
-            if key in self._children_of_live:
-                found = decide(self._subject(session), context)
-            concluded[key] = self._confirm(key, found, rules)
+        for key in self._children_of_live:
+            found[key] = decide(self._subject(sessions[key]), context)
+        concluded = {key: self._confirm(key, each, rules) for key, each in found.items()}
         if concluded != self._concluded:
             self._concluded = concluded
             self.revision += 1
@@ -146,10 +143,7 @@ class VerdictHistory:
 
     def counts(self, sessions: Mapping[str, OpenSession]) -> list[VerdictCount]:
         shown = _shown_sources(sessions.values())
-        found = Counter(
-            (shown.get(session.source, OTHER), self.verdict(session_id))
-            for session_id, session in sessions.items()
-        )
+        found = Counter((shown(each.source), self.verdict(key)) for key, each in sessions.items())
         return [VerdictCount(source, verdict, n) for (source, verdict), n in found.items()]
 
     def unknown(self, sessions: Mapping[str, OpenSession]) -> list[UnknownCount]:
@@ -178,11 +172,8 @@ class VerdictHistory:
 
     def leaks(self, sessions: Mapping[str, OpenSession]) -> list[LeakCount]:
         shown = _shown_sources(sessions.values())
-        found = Counter(
-            (shown.get(session.source, OTHER), session.turn)
-            for session_id, session in sessions.items()
-            if self.verdict(session_id) is Verdict.DEAD
-        )
+        dead = (each for key, each in sessions.items() if self.verdict(key) is Verdict.DEAD)
+        found = Counter((shown(each.source), each.turn) for each in dead)
         return [LeakCount(source, cause, n) for (source, cause), n in found.items()]
 
     def conclusion(self, session_id: str) -> Conclusion:
@@ -243,7 +234,8 @@ def _named(facts: ProcessFacts) -> set[str]:
     return named
 
 
-def _shown_sources(sessions: Iterable[OpenSession]) -> dict[str, str]:
-    """Return the sources with the most sessions; all others count as `other`."""
+def _shown_sources(sessions: Iterable[OpenSession]) -> Callable[[str], str]:
+    """Return the names of sources: all but those with the most sessions count as `other`."""
     found = Counter(session.source for session in sessions)
-    return {source: source for source, _ in found.most_common(_SOURCES_MAX)}
+    most = {source for source, _ in found.most_common(_SOURCES_MAX)}
+    return lambda source: source if source in most else OTHER

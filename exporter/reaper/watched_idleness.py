@@ -115,18 +115,14 @@ class WatchedIdleness:
                 # A session older than the last scan may have been absent together with its
                 # database: then a silent chat may well run it.
                 is_new = session_id not in reopened and session.started_at >= began_before
-                known = self._recall(session_id, new if is_new else old)
+                unseen = _Watched(_NO_FINGERPRINT, 0.0, new if is_new else old)
+                known = self._earlier.get(_key(session_id), unseen) if self._earlier else unseen
             mark = _fingerprint(session)
             if known.fingerprint != mark or session_id in moved:
                 known = _Watched(mark, time_now, known.presence)
                 self.changed = True
             self._sessions[session_id] = known
         self._earlier = {}
-
-    def _recall(self, session_id: str, presence: FirstSeen) -> _Watched:
-        """Return what an earlier worker knew of a session that is new to this worker."""
-        earlier = self._earlier.get(_key(session_id)) if self._earlier else None
-        return earlier if earlier is not None else _Watched(_NO_FINGERPRINT, 0.0, presence)
 
     @property
     def _moment(self) -> BootTime:
@@ -149,11 +145,9 @@ class WatchedIdleness:
         writers: dict[ProcessKey, tuple[int, int]] = {}
         for holder in holders:
             if holder.written is not None:
-                known = self._writers.get(process_key(holder))
-                same = known is not None and known[0] == holder.written
-                writers[process_key(holder)] = (
-                    known if known and same else (holder.written, self._scan)
-                )
+                written, since = self._writers.get(process_key(holder), (None, self._scan))
+                since = since if written == holder.written else self._scan
+                writers[process_key(holder)] = (holder.written, since)
         self._writers = writers
 
     # For the verdicts
