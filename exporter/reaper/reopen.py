@@ -121,7 +121,8 @@ def reopen_active(
         expected = {each.action.target: each.action.expected for each in remedies}
         mistakes = {session_id for session_id, each in expected.items() if each["mistake"]}
         proofs = [expected[each].get("proof", Proof.PROVEN) for each in mistakes]
-        if wrong := proofs.count(Proof.PROVEN):  # we do not see all processes
+        wrong = proofs.count(Proof.PROVEN)
+        if wrong:  # automatic reaping stops: we do not see all processes
             runs.trip(f"{counted(wrong, 'session')} proven dead, and active after the reap")
         outcome = change_ends(record, _ReplaceEnds(target))
     return HealedReaps(
