@@ -174,7 +174,7 @@ MUTATIONS: dict[str, tuple[Edit, ...]] = {
     "end what an undo opened again": (
         Edit(
             "workers/home.py",
-            "            holds.setdefault(session_id, []).append(Hold.RESTORED)\n",
+            "            holds[session_id] = [*holds.get(session_id, ()), Hold.RESTORED]\n",
             "            pass\n",
         ),
     ),
