@@ -53,6 +53,10 @@ class _ChildResult(Struct, frozen=True):
     measurements: Measurements | None = None
 
 
+_CHILD: Final = ForkPool(1, _ChildResult)
+"""Made once, before workers are forked: they share its decoder."""
+
+
 def plan(
     request: PrunePlanRequest,
     inventory_reader: InventoryReader,
@@ -96,7 +100,7 @@ def _plan_in_child(
         except (MemoryError, apsw.NoMemError):
             return _ChildResult()
 
-    worked = ForkPool(1, _ChildResult).in_child(work)
+    worked = _CHILD.in_child(work)
     if worked is None:
         return None
     if worked.planned is None or worked.measurements is None:

@@ -19,6 +19,8 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 _PR_SET_PDEATHSIG: Final = 1
+_LIBC: Final = ctypes.CDLL(None)
+"""Loaded once, before any fork: each `CDLL` makes a class, which takes memory in every process."""
 _PIECE: Final = struct.Struct("II")
 _PIECE_JOBS: Final = 8
 _PIECES_EACH: Final = 8
@@ -138,4 +140,4 @@ def is_single_threaded() -> bool:
 def die_with_parent() -> None:
     """Ask the kernel to end this process with its parent. A change of uid cancels this."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
