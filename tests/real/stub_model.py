@@ -2,7 +2,8 @@
 
 It answers every question in two pieces. A question that contains HANG gets only the first piece;
 the rest follows when the test lets it. One that contains USE_TOOL gets a call of the terminal that
-lasts until a test ends it. One that begins with DELEGATE makes a subagent of what follows. One
+lasts until a test ends it. One that contains STREAM gets piece after piece until the test lets it
+end. One that begins with DELEGATE makes a subagent of what follows. One
 that contains FILL gets an answer that is longer than Hermes keeps without compressing.
 """
 
@@ -20,6 +21,7 @@ from typing import Any
 HANG = "think for ever"
 DELEGATE = "let a helper"
 FILL = "tell all you know"
+STREAM = "tell a long story"
 USE_TOOL = "use a tool"
 LEAVE_TOOL = "leave a tool running"
 ANSWER = ("Well, ", "hello.")
@@ -27,6 +29,7 @@ TOOL_COMMAND = "sleep 3600"
 LONG_ANSWER = "All that I know, and more. " * 10_000
 """About 67,000 tokens by Hermes's own estimate: above the least threshold, which is 64,000."""
 _LARGE_REQUEST_BYTES = 200_000
+_BETWEEN_PIECES_SECONDS = 0.03
 _ENDS_HANGING = re.compile(rf"{HANG} \d+$")
 
 
@@ -114,6 +117,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.stub.half_answered.append(question)
             self.stub.hanging.set()
             self.stub.release.wait()
+        while STREAM in question and not self.stub.release.wait(_BETWEEN_PIECES_SECONDS):
+            self._send_piece(_completion("delta", {"content": "and then they went on, "}))
         self._end_stream({"content": LONG_ANSWER if FILL in question else ANSWER[1]}, "stop")
 
     def _end_stream(self, last: dict[str, Any], finish_reason: str) -> None:

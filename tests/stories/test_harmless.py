@@ -19,12 +19,16 @@ from tests.real.cli import ask, chat, chat_once, numbered, open_sessions, unansw
 from tests.real.faked_time import FakedTime
 from tests.real.hermes import NEWEST, Hermes, python_for
 from tests.real.holders import Holder
-from tests.real.stub_model import HANG, LEAVE_TOOL, StubModel
+from tests.real.plugin import plugin_in_gateway
+from tests.real.stub_model import HANG, LEAVE_TOOL, STREAM, StubModel
 from tests.real.terminal import PATIENCE_SECONDS
 from tests.real.waiting import wait_until
-from tests.support.verdicts import watching
+from tests.support.reaping import hermes_process
+from tests.support.verdicts import Watch, a_week_passes, watching
 
 ENFORCE = "mode: enforce"
+SELDOM = "4s"
+"""Between two scans a process can come, write and go."""
 
 
 @pytest.fixture
@@ -54,6 +58,84 @@ def test_a_chat_that_left_the_session_it_names_keeps_the_one_it_is_on(
         for _ in range(3):  # the one-shots write all the while, and the chat stores nothing
             chat_once(hermes, home, *once_more)
             watch.scans(2)
+        assert "dead" not in watch.ever[on_screen]
+        assert watch.reaped() == 0
+        model.release.set()
+        window.wait_for_prompt()
+        assert window.say() == on_screen
+
+
+def test_a_chat_that_left_the_session_it_names_before_the_agent_began_keeps_the_one_it_is_on(
+    home: Path, tmp_path: Path
+) -> None:
+    """The agent never saw X closed: all that it finds is a chat that names X, and X is open."""
+    hermes = python_for(NEWEST)
+    named = chat_once(hermes, home)
+    with chat(hermes, home, "--resume", named) as window:
+        window.new()
+        on_screen = window.say()
+        assert chat_once(hermes, home, "chat", "-Q", "--resume", named, "-q") == named
+        with watching(tmp_path / "agent", home, reaper=ENFORCE) as watch:
+            keeps_on_screen(watch, on_screen, window.pid)
+        assert window.say() == on_screen
+
+
+def keeps_on_screen(watch: Watch, session: str, pid: int) -> None:
+    """The session is idle, and the agent knows that this process may be on it."""
+    watch.wait_for("unknown", session)
+    watch.scans(6)
+    assert "dead" not in watch.ever[session]
+    assert watch.names(pid, session)
+    assert watch.reaped() == 0
+
+
+def test_a_chat_that_resumed_a_descendant_keeps_it_and_the_one_it_goes_on_to(
+    home: Path, tmp_path: Path
+) -> None:
+    """`--resume X` lands on a descendant of X, behind one that has ended; X stays open."""
+    hermes = python_for(NEWEST)
+    named, descendant = chat_once(hermes, home), chat_once(hermes, home)
+    between = "20260101_080000_abcdef"
+    change(
+        home,
+        "INSERT INTO sessions (id, source, parent_session_id, started_at, ended_at, end_reason)"
+        f" SELECT '{between}', source, id, started_at, started_at, 'cli_close' FROM sessions"
+        f" WHERE id = '{named}';"
+        f"UPDATE sessions SET parent_session_id = '{between}' WHERE id = '{descendant}'",
+    )
+    a_week_passes(home)
+    with chat(hermes, home, "--resume", named) as window:
+        assert window.session == descendant
+        with watching(tmp_path / "agent", home, reaper=ENFORCE) as watch:
+            watch.scans(6)
+            assert "dead" not in watch.ever[descendant]
+            window.new()
+            on_screen = window.say()
+            keeps_on_screen(watch, on_screen, window.pid)
+        assert window.say() == on_screen
+        assert named in open_sessions(home)
+
+
+def test_a_chat_that_is_answered_at_length_is_not_taken_for_what_writes_another_session(
+    model: StubModel, home: Path, tmp_path: Path
+) -> None:
+    """Processes come and go on A between two scans; only the chat is seen, and writes all the time.
+
+    What it writes goes to its terminal: of B nothing is stored before the answer is complete.
+    """
+    hermes = python_for(NEWEST)
+    other = chat_once(hermes, home)
+    with (
+        chat(hermes, home) as window,
+        watching(tmp_path / "agent", home, reaper=ENFORCE, scan_interval=SELDOM) as watch,
+    ):
+        on_screen = window.say()
+        window.ask(STREAM)
+        for _ in range(6):
+            watch.scans(0)
+            with hermes_process(hermes, home, "chat", "-q", "hello") as once:
+                once.ask("append", session=other)
+        watch.scans(0)
         assert "dead" not in watch.ever[on_screen]
         assert watch.reaped() == 0
         model.release.set()
@@ -144,6 +226,26 @@ def test_a_turn_through_the_api_server_is_not_ended(
         assert set(sessions) <= open_sessions(home)
 
 
+def test_a_turn_in_a_thread_of_a_plugin_is_not_ended(
+    model: StubModel, home: Path, tmp_path: Path
+) -> None:
+    """It runs in a gateway, beside which the session would be dead at once but for the plugin."""
+    hermes = python_for(NEWEST)
+    session = chat_once(hermes, home)
+    line = numbered(HANG)
+    settings = f"{ENFORCE}, presume_after: {{server: 1s}}"
+    with plugin_in_gateway(hermes, home) as plugin:
+        plugin.ask("take_up", session=session)
+        plugin.ask("begin", words=line)
+        wait_until(lambda: line in model.half_answered, "the turn runs", PATIENCE_SECONDS)
+        with watching(tmp_path / "agent", home, reaper=settings) as watch:
+            keeps_on_screen(watch, session, plugin.pid)
+        model.release.set()
+        assert plugin.ask("finish") == session
+    assert counts(home) == {session: 4}
+    assert session in open_sessions(home)
+
+
 START_GATEWAY = """
 import asyncio, threading
 from gateway.run import start_gateway
@@ -232,7 +334,10 @@ def embedding(hermes: Hermes, home: Path, program: Path, *, gateway: bool) -> It
 
 
 def set_title(home: Path, session: str) -> None:
-    sql = f"UPDATE sessions SET title = 'a title' WHERE id = '{session}'"
+    change(home, f"UPDATE sessions SET title = 'a title' WHERE id = '{session}'")
+
+
+def change(home: Path, sql: str) -> None:
     subprocess.run(["sqlite3", str(home / "state.db"), sql], check=True, timeout=60)
 
 

@@ -17,6 +17,7 @@ from tests.real.api_server import api_server
 from tests.real.cli import ask, chat, chat_once, numbered
 from tests.real.command import run_json
 from tests.real.hermes import NEWEST, Hermes, python_for
+from tests.real.holders import holder
 from tests.real.stub_model import HANG, StubModel
 from tests.real.terminal import PATIENCE_SECONDS
 from tests.real.waiting import wait_until
@@ -116,6 +117,26 @@ def test_old_sessions_that_are_pruned_in_the_middle_of_a_turn_get_their_past_bac
             home, f"SELECT content FROM messages WHERE session_id = '{session}' ORDER BY id"
         )[2]
         assert line in last["content"]
+
+
+def test_an_ended_session_that_a_program_has_in_memory_keeps_its_past(
+    model: StubModel, home: Path, tmp_path: Path
+) -> None:
+    """It embeds Hermes and was not there when the session ended; it never reopens it."""
+    hermes = python_for(NEWEST)
+    session = chat_once(hermes, home)
+    change(home, "UPDATE sessions SET ended_at = started_at + 1, end_reason = 'cli_close'")
+    grow_old(home, 200)
+    keep_another(hermes, home)
+    with holder(hermes, home, module="embed") as program:
+        assert program.ask("take_up", session=session) == 2
+        # An agent starts helpers that carry the id of its session for a moment, which protects it.
+        wait_until(lambda: pruned(home, tmp_path, "old_sessions") == {session}, "it is pruned", 60)
+        assert program.ask("say", words=numbered("hello")) == session
+        act(home, tmp_path, "reap", "--yes")
+        assert told(home, session) == TURN + TURN
+    (row,) = ask(home, f"SELECT source FROM sessions WHERE id = '{session}'")
+    assert row["source"] == "cli"
 
 
 _HOLD = """

@@ -147,13 +147,15 @@ def watching(
     more: str = "",
     *,
     reaper: str = "",
+    scan_interval: str = "300ms",
     environment: dict[str, str] | None = None,
 ) -> Iterator[Watch]:
     """Run an agent with short times: a second without activity is idle enough.
 
     `reaper` are more settings of the reaper, for example `mode: enforce`.
     """
-    settings = IMPATIENT.replace("reaper: {", f"reaper: {{{reaper}, " if reaper else "reaper: {")
+    settings = IMPATIENT.replace("interval: 300ms", f"interval: {scan_interval}", 1)
+    settings = settings.replace("reaper: {", f"reaper: {{{reaper}, " if reaper else "reaper: {")
     named = json.dumps([{"path": str(home), "name": HOME}])
     text = f"{settings}discover: false\nhomes: {named}\n{more}"
     folder.mkdir(exist_ok=True)
