@@ -65,13 +65,18 @@ def test_a_chat_that_left_the_session_it_names_keeps_the_one_it_is_on(
         assert window.say() == on_screen
 
 
+@pytest.mark.parametrize("named_by", ["command line", "background process"])
 def test_a_chat_that_left_the_session_it_names_before_the_agent_began_keeps_the_one_it_is_on(
-    home: Path, tmp_path: Path
+    named_by: str, home: Path, tmp_path: Path
 ) -> None:
     """The agent never saw X closed: all that it finds is a chat that names X, and X is open."""
     hermes = python_for(NEWEST)
-    named = chat_once(hermes, home)
-    with chat(hermes, home, "--resume", named) as window:
+    resume = ("--resume", chat_once(hermes, home)) if named_by == "command line" else ()
+    with chat(hermes, home, *resume) as window:
+        if not resume:
+            window.say(LEAVE_TOOL)
+            wait_until(window.tool_runs, "the tool runs in the background", PATIENCE_SECONDS)
+        named = window.session
         window.new()
         on_screen = window.say()
         assert chat_once(hermes, home, "chat", "-Q", "--resume", named, "-q") == named
