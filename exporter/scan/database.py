@@ -9,9 +9,11 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 import apsw
@@ -281,19 +283,20 @@ class StateReader:
             monotonic=self._monotonic,
             pause=self._pause,
         )
-        while True:
-            part = queries.slice(connection, after, pace.size, watermark)
-            if part.last is None:
-                break
-            usage = self._put(connection, queries.schema, part.records, watermark)
-            rows = [record.row for record in part.records]
-            seen.extend(hash(row.id) for row in rows)
-            links.add(rows)
-            pace.end()
-            yield usage
-            pace.begin()
-            after = part.last
-            unreadable += part.left_out
+        with _garbage_collection_off():
+            while True:
+                part = queries.slice(connection, after, pace.size, watermark)
+                if part.last is None:
+                    break
+                usage = self._put(connection, queries.schema, part.records, watermark)
+                rows = [record.row for record in part.records]
+                seen.extend(hash(row.id) for row in rows)
+                links.add(rows)
+                pace.end()
+                yield usage
+                pace.begin()
+                after = part.last
+                unreadable += part.left_out
         self.table.keep_only(seen)
         self.table.unreadable = unreadable
         self._forced_whole_pass = False
@@ -374,6 +377,18 @@ class StateReader:
                 return
             sound = False
         self.integrity = sound
+
+
+@contextmanager
+def _garbage_collection_off() -> Iterator[None]:
+    """Rows and records have no cycles: a collection would visit all sessions and free none."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _health(connection: apsw.Connection, schema: Schema) -> DatabaseHealth:

@@ -60,7 +60,8 @@ def prepare_to_fork() -> None:
     gc.collect()
     # Python keeps the names of attributes that it has looked up lately. A child that looks up
     # others gives up these one by one, and each writes to the page of its name.
-    sys._clear_type_cache()  # noqa: SLF001 - there is no other way
+    # Python 3.13 has the first function and advises against the second; 3.11 has the second alone.
+    (getattr(sys, "_clear_internal_caches", None) or sys._clear_type_cache)()  # noqa: SLF001
     gc.freeze()  # a collection would write to what is shared
 
 
