@@ -519,7 +519,9 @@ class Machine:
             is_main = agent is self.stage.agents[0]
             self.model.scanned(home, before[home.path], rows, main=is_main)
             if not faulty and agent.up[home.path]:
-                self.model.check_healed(home, self.seen[home.path], since=agent.knows_since)
+                self.model.check_healed(
+                    home, self.seen[home.path], since=agent.knows_since(home.path)
+                )
                 if agent is self.stage.agents[0]:
                     self.model.check_due(home, self.seen[home.path], enforcing=True)
             elif not faulty:

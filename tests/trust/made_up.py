@@ -314,12 +314,10 @@ class _Agent:
             file_patterns=self._metrics.file_patterns,
         )
 
-    @property
-    def knows_since(self) -> float:
-        """When the youngest of its workers first scanned."""
-        return max(
-            (each.first_scan for each in self._workers if not each.dead), default=float("inf")
-        )
+    def knows_since(self, home: str) -> float:
+        """When the last of its workers that keeps this home first scanned it."""
+        alive = [each for each in self._workers if not each.dead]
+        return max((each.first_scan.get(home, 0.0) for each in alive), default=0.0) or float("inf")
 
     def _new_worker(self, _: Any) -> MadeUpWorker:
         self._workers = [each for each in self._workers if not each.dead]

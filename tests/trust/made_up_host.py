@@ -255,8 +255,8 @@ class MadeUpWorker:
         self._homes: dict[str, WorkerHome] = {}
         self.pid = os.getpid()
         self.dead = False
-        self.first_scan = float("inf")
-        """True time of its first scan."""
+        self.first_scan: dict[str, float] = {}
+        """True time of its first scan of each home that it keeps."""
 
     def alive(self) -> bool:
         return not self.dead
@@ -293,13 +293,14 @@ class MadeUpWorker:
             raise WorkerError(f"a worker failed: {error}") from error
         except Exception as error:
             self._homes.pop(request.home, None)
+            self.first_scan.pop(request.home, None)
             if self._host.next_fault is None and "made up" not in repr(error):
                 raise AssertionError(f"{what.name}: a bug: {error_location(error)}") from error
             raise WorkerError(f"a worker failed: {error_location(error)}") from error
 
     def handle(self, call: Any, request: Any, reporter: Any) -> Any:
         if call.name == "scan":
-            self.first_scan = min(self.first_scan, self._host.clock.true)
+            self.first_scan.setdefault(request.home, self._host.clock.true)
         home = self._homes.setdefault(request.home, WorkerHome(request.home))
         try:
             return call.handler(home, request, reporter)
