@@ -510,7 +510,11 @@ class Machine:
 
     def _scan_with(self, agent: Any) -> None:
         before = {home.path: self.seen[home.path].rows for home in self.homes}
-        fallen = self._acting(agent.scan)
+        self.model.acting = agent is self.stage.agents[0]
+        try:
+            fallen = self._acting(agent.scan)
+        finally:
+            self.model.acting = None
         if fallen:
             raise BrokenPromiseError(f"counters fell: {fallen}")
         faulty = self._faulty

@@ -81,8 +81,8 @@ class Session:
     active_wall: float = 0.0
     active_monotonic: float = 0.0
     active_boot: int = 0
-    stopped_before: float = 0.0
-    """How long processes had been stopped in this home when it was last active."""
+    stopped_before: dict[bool, float] = field(default_factory=dict)
+    """How long each agent had seen processes stopped in this home when it was last active."""
     reaped_true: float | None = None
     presumed_by_clock: bool = False
     restored_true: float | None = None
@@ -96,6 +96,14 @@ class Session:
     went_on_in: str | None = None
     """The child that goes on from it, by a compression or a branch."""
     ended_by_hermes: bool = False
+
+
+@dataclass
+class SeenStopped:
+    """For how long an agent has seen a process stopped."""
+
+    seconds: float = 0.0
+    since: float | None = None
 
 
 @dataclass(frozen=True)
@@ -177,8 +185,11 @@ class Home:
     released: set[str] = field(default_factory=set)
     """Tokens that may be gone: purged by hand, in a damaged file, or rewritten by Hermes."""
     trashed_true: dict[str, float] = field(default_factory=dict)
-    stopped_seconds: float = 0.0
-    stopped_since: float | None = None
+    stopped: dict[bool, SeenStopped] = field(
+        default_factory=lambda: {True: SeenStopped(), False: SeenStopped()}
+    )
+    """By agent, True for the one that must act. What is stopped and goes on between two scans of an
+    agent was never stopped for that agent."""
     main_saw_stopped: bool = False
     """The agent that must act saw a stopped process at its last scan: until its next one it cannot
     tell when that process went on, even if the other agent has scanned in between."""
@@ -210,6 +221,8 @@ class Model:
         self.processes: dict[int, Process] = {}
         self.clock_wrong_by = 0.0
         """The largest difference between two errors of the wall clock so far."""
+        self.acting: bool | None = None
+        """The agent that scans now, True for the one that must act; None: a command."""
         self.reaped = {"proven": 0, "presumed": 0}
         self.pruned = 0
         self.healed = 0
@@ -237,21 +250,24 @@ class Model:
         for each in (session, *parents[:1]):
             each.active_true, each.active_wall = self.clock.true, self.clock.wall
             each.active_monotonic, each.active_boot = self.clock.monotonic, self.clock.boots
-            each.stopped_before = self._stopped(home)
+            each.stopped_before = {agent: self._stopped(home, agent) for agent in (True, False)}
         for each in (session, *parents):
             each.due_scans, each.watched_since = 0, None
 
-    def _stopped(self, home: Home) -> float:
-        now = self.clock.monotonic
-        under_way = 0.0 if home.stopped_since is None else now - home.stopped_since
-        return home.stopped_seconds + under_way
+    def _stopped(self, home: Home, agent: bool) -> float:
+        seen = home.stopped[agent]
+        under_way = 0.0 if seen.since is None else self.clock.monotonic - seen.since
+        return seen.seconds + under_way
 
     def watched_idle(self, home: Home, session: Session) -> float:
-        """For how long an agent can at most have watched it idle."""
+        """For how long the agent that acts (for a command: any) can have watched it idle."""
         if session.active_boot != self.clock.boots:
             return self.clock.monotonic
         idle = self.clock.monotonic - session.active_monotonic
-        return idle - (self._stopped(home) - session.stopped_before)
+        agents = (True, False) if self.acting is None else (self.acting,)
+        return idle - min(
+            self._stopped(home, each) - session.stopped_before.get(each, 0.0) for each in agents
+        )
 
     def needed_idle(self, home: Home, process: Process) -> float:
         """The table: how long a session must be idle beside this process."""
@@ -281,11 +297,12 @@ class Model:
         if main:
             home.scanned_at, home.main_saw_stopped = self.clock.monotonic, stopped_now
         stopped = any(p.stopped and p.kind not in NOTHING_RUNS_IN for p in self.of(home))
-        if stopped and home.stopped_since is None:
-            home.stopped_since = self.clock.monotonic
-        elif not stopped and home.stopped_since is not None:
-            home.stopped_seconds += self.clock.monotonic - home.stopped_since
-            home.stopped_since = None
+        seen_stopped = home.stopped[main]
+        if stopped and seen_stopped.since is None:
+            seen_stopped.since = self.clock.monotonic
+        elif not stopped and seen_stopped.since is not None:
+            seen_stopped.seconds += self.clock.monotonic - seen_stopped.since
+            seen_stopped.since = None
 
     def agent_restarted(self) -> None:
         """What it has watched is kept about once a minute; the rest it watches again."""
@@ -300,7 +317,7 @@ class Model:
     def rebooted(self) -> None:
         self.processes.clear()
         for home in self.homes.values():
-            home.stopped_since, home.stopped_seconds = None, 0.0
+            home.stopped = {True: SeenStopped(), False: SeenStopped()}
             home.main_saw_stopped = False
             home.counted_at = -1e9
             for session in home.sessions.values():
