@@ -43,6 +43,8 @@ def _append(
         (_LONGEST, sessions),
     )
     ids = [row[0] for row in rows]
+    if not ids:
+        sys.exit(f"no session with 6 to {_LONGEST} messages is left: remove this home's state.db")
     latencies = []
     for number in range(messages):
         began = time.perf_counter()
