@@ -24,7 +24,7 @@ def test_the_agent_loads_nothing_that_acts_on_a_home() -> None:
 
 def test_a_worker_that_plans_loads_nothing_that_acts_on_a_home() -> None:
     unwanted = (
-        "{'exporter.workers.acting', 'exporter.pruner.apply.execute', 'exporter.reaper.execute'}"
+        "{'exporter.workers.acting', 'exporter.pruner.apply.execute', 'exporter.reaper.reap'}"
     )
     program = (
         "import sys, exporter.workers.worker, exporter.pruner.planning\n"

@@ -213,7 +213,8 @@ def _choose(home: Path, scale: float) -> tuple[list[str], int]:
             "WHERE parent_session_id IS NOT NULL) AND s.session_key IS NULL ORDER BY s.started_at;",
         ).splitlines()
     ]
-    wanted, most = round(_SESSIONS * scale), _MESSAGES * scale
+    share = min(scale, 1.0)  # in a larger database the same work, so that its cost can be compared
+    wanted, most = round(_SESSIONS * share), _MESSAGES * share
     chosen: list[str] = []
     messages = 0
     for session, count in rows:

@@ -10,7 +10,7 @@ from benchmarks.homes import CACHE
 from benchmarks.keeping import maintaining_hermes
 from benchmarks.line import Line, Setting, ratio_line
 from benchmarks.measure import alternate, timed
-from exporter.reaper.execute import execute
+from exporter.reaper.reap import execute
 from exporter.writing.connection import LOCK_BUDGET_SECONDS
 from tests.support.reaping import planned
 from tests.support.small_homes import small_home
@@ -48,10 +48,12 @@ def _copy(source: Path, place: Path) -> Path:
 
 def _ours(home: Path, holds: list[float]) -> float:
     plan, site = planned(home)
+    if not plan.actions:
+        raise RuntimeError("no session was found dead")
     outcomes = []
     seconds = timed(lambda: outcomes.append(execute(plan, site, end_reason="reaped")))
     holds.append(outcomes[0].longest_hold_seconds)
-    if len(outcomes[0].done) != len(plan.actions) or not plan.actions:
+    if len(outcomes[0].done) != len(plan.actions):
         raise RuntimeError(f"not all were ended: {outcomes[0].why} {outcomes[0].skipped[:1]}")
     return seconds
 

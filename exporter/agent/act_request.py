@@ -17,14 +17,9 @@ from exporter.hermes.process_kinds import ProcessKind
 from exporter.pruner.beside import ProcessesAtPrune
 from exporter.pruner.requests import PrunePlanResult, PruneRequest
 from exporter.reaper.plan import ReapPlan, ReapRequest
-from exporter.reaper.possible_hosts import HostClass, class_of, process_key
+from exporter.reaper.possible_hosts import HostClass, class_of
 from exporter.runs.models import Plan
-from exporter.workers.protocol import (
-    HealRequest,
-    PurgeRequest,
-    RecoverRequest,
-    UndoRequest,
-)
+from exporter.workers.protocol import HealRequest, PurgeRequest, RecoverRequest, UndoRequest
 
 
 def reap_request(
@@ -53,9 +48,7 @@ def reap_request(
         lock_budget_seconds=own.prune.lock_budget_seconds,
         undoable_seconds=own.prune.trash.keep_seconds,
         processes=tuple(
-            process_key(holder)
-            for holder in evidence.holders
-            if class_of(holder) is not HostClass.CLEARED
+            holder.key for holder in evidence.holders if class_of(holder) is not HostClass.CLEARED
         ),
         silent=tuple(
             (holder.pid, holder.written)

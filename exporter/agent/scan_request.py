@@ -13,9 +13,9 @@ from exporter.collectors.labels import LabelFamily, label_value
 from exporter.config.settings import Settings
 from exporter.discovery.homes import Home
 from exporter.evidence.liveness import lease_alive, start_times
-from exporter.evidence.models import HomeEvidence, HomeFiles
+from exporter.evidence.models import HomeEvidence, HomeFiles, LeaseFact, ProcessFacts
 from exporter.evidence.openers import KnownHolder
-from exporter.reaper.models import LeaseFact, ProcessFacts, ReaperRules
+from exporter.reaper.models import ReaperRules
 from exporter.snapshot import DatabaseProbe, Probe
 from exporter.workers.protocol import ScanRequest, Want
 

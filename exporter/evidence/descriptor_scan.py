@@ -42,8 +42,6 @@ class SeenProcess(NamedTuple):
     namespace_pid: int
     descriptors: list[Descriptor]
     role: Role
-    children: list[int] | None
-    """None if the kernel does not list them."""
     written: int | None
     """None if the kernel does not count it."""
     stopped: bool
@@ -189,7 +187,7 @@ class ProcessScan:
             if stat.dead or not descriptors:
                 return None
             uid, namespace_pid = process.user_and_namespace_pid()
-            role, children, written, stopped = UNREADABLE, None, None, False
+            role, written, stopped = UNREADABLE, None, False
             if any(map(self._concerns_a_home, descriptors)):
                 # An exec in between (`sessions browse` becomes `--resume ID`) keeps PID and start
                 # time. So compare the command line before and after.
@@ -198,12 +196,9 @@ class ProcessScan:
                 if stat.forked:
                     # It has its parent's command line, and may have a session of its parent's.
                     role = structs.replace(role, may_resume=True)
-                children = process.children()
                 written = process.written()
                 stopped = process.stopped(stat)
-            return SeenProcess(
-                pid, stat, uid, namespace_pid, descriptors, role, children, written, stopped
-            )
+            return SeenProcess(pid, stat, uid, namespace_pid, descriptors, role, written, stopped)
 
     def _concerns_a_home(self, found: Descriptor) -> bool:
         return found.identity in self._files or (found.directory, found.name) in self._places

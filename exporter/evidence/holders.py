@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -124,13 +125,17 @@ def _sessions(home: HomeFiles, seen: SeenProcess, proc: str) -> Iterator[NamedSe
         return
     if role.session_id and role.how:
         yield NamedSession(role.session_id, role.how)
-    children = _find_children(seen.pid, proc) if seen.children is None else seen.children
-    answers = [_named_by_child(pid, seen.pid, home, proc) for pid in children[:_CHILDREN_MAX]]
-    named = [session_id for session_id in answers if session_id is not None]
-    inherited = _inherited(seen.pid, proc) if named else None
-    for session_id in named:
-        if session_id != inherited:
-            yield NamedSession(session_id, NamedBy.CHILD_ENVIRONMENT)
+    # If it has ended since, its children are not its children any more.
+    with suppress(*GONE), PinnedProcess(proc, seen.pid) as process:
+        children = process.children()
+        if children is None:
+            children = _find_children(seen.pid, proc)
+        answers = [_named_by_child(pid, seen.pid, home, proc) for pid in children[:_CHILDREN_MAX]]
+        named = [session_id for session_id in answers if session_id is not None]
+        inherited = session_in_environment(process.environment()) if named else None
+        for session_id in named:
+            if session_id != inherited:
+                yield NamedSession(session_id, NamedBy.CHILD_ENVIRONMENT)
 
 
 def _find_children(parent: int, proc: str) -> list[int]:
@@ -149,11 +154,3 @@ def _named_by_child(pid: int, parent: int, home: HomeFiles, proc: str) -> str | 
     except (*GONE, PermissionError):
         # a child that also hides its descriptors has made this survey blind already
         return None
-
-
-def _inherited(pid: int, proc: str) -> str | None:
-    try:
-        with PinnedProcess(proc, pid) as process:
-            return session_in_environment(process.environment())
-    except OSError:
-        return None  # then every session that its children name counts

@@ -67,6 +67,19 @@ def read_boot_id(proc: str = "/proc") -> str | None:
         return None
 
 
+class BootTime(Struct, frozen=True):
+    """The clocks that no user can set, read together."""
+
+    boot_id: str
+    """Empty if the system has none: then nothing is kept for the next worker."""
+    monotonic: float
+    since_boot: float
+
+
+def read_boot_time() -> BootTime:
+    return BootTime(read_boot_id() or "", time.monotonic(), time.clock_gettime(_BOOT_CLOCK))
+
+
 def start_times(proc: str = "/proc", platform: str = sys.platform) -> StartTimes:
     """Return the start times of this host's processes, by the present wall clock."""
     if platform != "linux":

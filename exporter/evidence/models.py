@@ -8,7 +8,10 @@ from typing import Final
 from msgspec import Struct
 
 from exporter.hermes.process_kinds import NamedBy, ProcessKind
-from exporter.snapshot import FileIdentity, GatewayFiles, LockAnswer, SessionId, Timestamp
+from exporter.snapshot import FileIdentity, GatewayFiles, LockAnswer, SessionId, Timestamp, Word
+
+ProcessKey = tuple[int, int]
+"""PID and start ticks: a PID alone is reused."""
 
 
 class Blindness(StrEnum):
@@ -136,6 +139,10 @@ class Holder(Struct, frozen=True):
     Then its silence proves nothing.
     """
 
+    @property
+    def key(self) -> ProcessKey:
+        return self.pid, self.start_ticks
+
 
 class GatewayEvidence(Struct, frozen=True):
     state: GatewayState
@@ -169,6 +176,35 @@ class HomeEvidence(Struct, frozen=True):
             return None
         lost = (each for each in self.holders if each.lockless_database or each.lockless_shm)
         return sorted(each.pid for each in lost)
+
+
+class LeaseFact(Struct, frozen=True):
+    """A lease, and whether the process that took it is alive."""
+
+    session_id: SessionId
+    surface: Word
+    pid: int
+    liveness: Liveness
+
+
+class ProcessFacts(Struct, frozen=True):
+    """What the agent found out about the processes of one home."""
+
+    holders: tuple[Holder, ...] = ()
+    leases: tuple[LeaseFact, ...] = ()
+    lock_probe: LockAnswer = LockAnswer.BLIND
+    blind: tuple[str, ...] = ("not_looked_yet",)
+    """Every reason why missing evidence proves nothing."""
+    clock_stepped: bool = False
+    """The wall clock was stepped by more than an hour since the agent first saw this boot."""
+    plugins: bool = False
+    """The home has plugins or hooks, which may run an agent in any Hermes process."""
+    backend_beat_at: float | None = None
+    """The last heartbeat of a TUI, desktop or web backend; newer releases write it."""
+    turns: frozenset[str] = frozenset()
+    """Conversations in the middle of a turn, if the release of Hermes records that."""
+    turns_elsewhere: bool = False
+    """True if some of them are named by a session that is not open: the first of a lineage."""
 
 
 class PossibleHome(Struct, frozen=True):

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple, Self
 
 from exporter.evidence.lock_table import LockEntry, parse_lock
 from exporter.evidence.procfs import (
+    FOLDER,
     READ_MAX,
     STANDARD_DESCRIPTORS,
     ProcessStat,
@@ -21,7 +22,6 @@ from exporter.evidence.statx import device_of, identity_of
 from exporter.snapshot import FileIdentity
 
 _CGROUPS: Final = "/sys/fs/cgroup"
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _PATH_ONLY: Final = 0o10000000
 """O_PATH: such a descriptor names a file and can neither read, map nor lock it."""
 
@@ -57,7 +57,7 @@ class PinnedProcess:
 
     def __init__(self, proc: str, pid: int) -> None:
         self.pid = pid
-        self._folder = os.open(f"{proc}/{pid}", _FOLDER)
+        self._folder = os.open(f"{proc}/{pid}", FOLDER)
 
     def __enter__(self) -> Self:
         return self
@@ -197,7 +197,7 @@ class PinnedProcess:
         return flags, locks
 
     def _list(self, path: str) -> list[str]:
-        folder = os.open(path, _FOLDER, dir_fd=self._folder)
+        folder = os.open(path, FOLDER, dir_fd=self._folder)
         try:
             return os.listdir(folder)
         finally:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Collection, Iterator
 from typing import Final, NamedTuple
 
+FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _CHUNK_BYTES: Final = 64 * 1024
 READ_MAX: Final = 1024 * 1024
 """The limit for files that a process can make as long as it likes."""
@@ -175,23 +176,25 @@ def find_descriptors(
     A quick filter that few processes pass. If a process has more than `at_most`, the count is one
     higher. Raise PermissionError if its descriptors may not be read, OSError if it is gone.
     """
-    folder = f"{proc}/{pid}/fd"
     found, count = [], 0
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            number = entry.name
-            if number in STANDARD_DESCRIPTORS:
-                continue
-            count += 1
-            if count > at_most:
-                break
-            try:
-                link = os.readlink(f"{folder}/{number}")
-            except OSError as error:
-                # A path too long for readlink is no home's, and any user can open one.
-                if error.errno in {errno.ENOENT, errno.ENAMETOOLONG}:
+    folder = os.open(f"{proc}/{pid}/fd", FOLDER)
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name in STANDARD_DESCRIPTORS:
                     continue
-                raise
-            if (".db" in link or ".lock" in link) and split_link(link, names) is not None:
-                found.append(number)
+                count += 1
+                if count > at_most:
+                    break
+                try:
+                    link = os.readlink(entry.name, dir_fd=folder)
+                except OSError as error:
+                    # A path too long for readlink is no home's, and any user can open one.
+                    if error.errno in {errno.ENOENT, errno.ENAMETOOLONG}:
+                        continue
+                    raise
+                if (".db" in link or ".lock" in link) and split_link(link, names) is not None:
+                    found.append(entry.name)
+    finally:
+        os.close(folder)
     return found, count

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
 import psutil
@@ -60,8 +60,20 @@ def survey(targets: Sequence[HomeFiles]) -> Survey:
             seen.append(found)
     blind = (*_LIMITS, Blindness.PERMISSIONS) if unreadable else _LIMITS
     return Survey(
-        homes={home.key: _judge_home(home, seen, blind) for home in targets},
-        candidates=tuple(_candidates(seen)),
+        homes={
+            home.key: HomeEvidence(
+                holders=tuple(each.holder for each in seen if home.files & {*each.files.values()}),
+                gateway=judge_gateway(home.gateway) if home.gateway else None,
+                blind=blind,
+            )
+            for home in targets
+        },
+        candidates=tuple(
+            PossibleHome(os.path.dirname(path), each.uid, identity)
+            for each in seen
+            for path, identity in each.files.items()
+            if os.path.basename(path) == DATABASE_NAME
+        ),
         blind=blind,
     )
 
@@ -111,20 +123,3 @@ def _read_process(process: psutil.Process, names: Collection[str]) -> _SeenProce
         sessions=(NamedSession(role.session_id, role.how),) if role.session_id and role.how else (),
     )
     return _SeenProcess(holder, process.uids().effective, files)
-
-
-def _judge_home(
-    home: HomeFiles, seen: Iterable[_SeenProcess], blind: tuple[Blindness, ...]
-) -> HomeEvidence:
-    return HomeEvidence(
-        holders=tuple(each.holder for each in seen if home.files & set(each.files.values())),
-        gateway=judge_gateway(home.gateway) if home.gateway else None,
-        blind=blind,
-    )
-
-
-def _candidates(seen: Iterable[_SeenProcess]) -> Iterator[PossibleHome]:
-    for process in seen:
-        for path, identity in process.files.items():
-            if os.path.basename(path) == DATABASE_NAME:
-                yield PossibleHome(os.path.dirname(path), process.uid, identity)

@@ -28,6 +28,7 @@ from typing import Any, Final, NamedTuple
 import apsw
 
 from exporter.hermes.schema import Schema
+from exporter.hermes.utf8 import rows_in_utf8
 
 SUMMARY_PREFIXES: Final = (
     "[CONTEXT COMPACTION \N{EM DASH} REFERENCE ONLY]",
@@ -107,6 +108,33 @@ def children_of_each(
         except UnicodeDecodeError:
             found[parent] = None
     return found
+
+
+class LastRows(NamedTuple):
+    """The newest rows that a scan has read."""
+
+    session: int
+    message: int
+
+
+_ANCESTORS: Final = (
+    "WITH RECURSIVE ancestors(id) AS (SELECT parent_session_id FROM sessions WHERE rowid > ?1 "
+    # NOT INDEXED: SQLite would scan an index of all messages instead of the few new rows.
+    "UNION SELECT parent_session_id FROM sessions "
+    "WHERE id IN (SELECT session_id FROM messages NOT INDEXED WHERE id > ?2) "
+    "UNION SELECT parent_session_id FROM sessions JOIN ancestors USING (id)) "
+    "SELECT id FROM ancestors WHERE typeof(id) = 'text'"
+)
+
+
+def ancestors_of_active(
+    connection: apsw.Connection, schema: Schema, last: LastRows
+) -> frozenset[str]:
+    """Return the ancestors of all sessions that began, or got a message, after these rows."""
+    if not schema.has("sessions", "parent_session_id"):
+        return frozenset()
+    rows, _ = rows_in_utf8(connection, _ANCESTORS, last)
+    return frozenset(session_id for (session_id,) in rows)
 
 
 def read_head(

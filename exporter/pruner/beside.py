@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from msgspec import Struct, structs
 
-from exporter.evidence.models import Holder
+from exporter.evidence.liveness import read_boot_time
+from exporter.evidence.models import Holder, ProcessKey
 from exporter.hermes.home_facts import has_plugin_folders, host_enables_plugins, read_config
-from exporter.reaper.possible_hosts import HostClass, ProcessKey, class_of, process_key
-from exporter.reaper.watched_idleness import read_boot_time
+from exporter.reaper.possible_hosts import HostClass, class_of
 
 
 class ProcessesAtPrune(Struct, frozen=True):
@@ -27,7 +27,7 @@ class ProcessesAtPrune(Struct, frozen=True):
     @classmethod
     def of(cls, holders: Iterable[Holder], server_seconds: float | None) -> ProcessesAtPrune | None:
         """Return the processes that a survey found; None if there are none."""
-        lines = [(process_key(each), class_of(each)) for each in holders]
+        lines = [(each.key, class_of(each)) for each in holders]
         servers = tuple(key for key, line in lines if line is HostClass.SERVER)
         chats = tuple(
             key for key, line in lines if line not in (HostClass.SERVER, HostClass.CLEARED)

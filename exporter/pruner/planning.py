@@ -9,6 +9,7 @@ import apsw
 from msgspec import Struct, structs
 
 from exporter.errors import HomeError
+from exporter.evidence.models import ProcessFacts
 from exporter.pruner.decide.plan import plan_prune
 from exporter.pruner.decide.protection import protect
 from exporter.pruner.decide.report import report
@@ -22,7 +23,7 @@ from exporter.pruner.gather.inventory_reader import (
 from exporter.pruner.gather.unchanged import CachedResult
 from exporter.pruner.models import PrunePlan
 from exporter.pruner.requests import PrunePlanRequest, PrunePlanResult
-from exporter.reaper.models import ProcessFacts, ReaperRules
+from exporter.reaper.models import ReaperRules
 from exporter.runs.models import Plan
 from exporter.scan.disk.scanner import DiskScanner
 from exporter.scan.fork_pool import ForkPool, die_with_parent, is_single_threaded

@@ -31,6 +31,8 @@ from exporter.writing.session_end import End, ends_of
 from exporter.writing.target import Target, read_with_retry
 from exporter.writing.write_checks import WriteError, WriteTrouble
 
+CHILDREN_MAX: Final = 256
+"""Children of a session that the journal notes at its end."""
 _SHARE: Final = 0.25
 """Of the budget. On a busy machine we lose the processor while holding the lock: that is the rest.
 """

@@ -1,25 +1,15 @@
-"""Verdicts, the evidence behind them, and the facts they are made from."""
+"""Verdicts, the evidence behind them, and the settings that they depend on."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from msgspec import Meta, Struct
 
-from exporter.evidence.models import Holder, Liveness
 from exporter.runs.models import EVIDENCE_MAX, Evidence, Proof
-from exporter.snapshot import (
-    Count,
-    LockAnswer,
-    OpenSession,
-    SessionId,
-    Text,
-    Timestamp,
-    TurnState,
-    Word,
-)
+from exporter.snapshot import Count, OpenSession, Text, Timestamp, TurnState, Word
 
 
 class Verdict(StrEnum):
@@ -46,6 +36,14 @@ class UnknownReason(StrEnum):
     ROUTING = "routing"
 
 
+class Conclusion(NamedTuple):
+    """A verdict with its proof if it is dead, and its reason if it is unknown."""
+
+    verdict: Verdict
+    proof: Proof | None = None
+    reason: UnknownReason | None = None
+
+
 class Rule(Struct, frozen=True):
     """One condition of being dead, and whether it holds."""
 
@@ -70,35 +68,6 @@ class JudgedSession(Struct, frozen=True):
     evidence: Annotated[tuple[Evidence, ...], Meta(max_length=EVIDENCE_MAX)]
     proof: Proof | None = None
     """Only of a dead session."""
-
-
-class LeaseFact(Struct, frozen=True):
-    """A lease, and whether the process that took it is alive."""
-
-    session_id: SessionId
-    surface: Word
-    pid: int
-    liveness: Liveness
-
-
-class ProcessFacts(Struct, frozen=True):
-    """What the agent found out about the processes of one home."""
-
-    holders: tuple[Holder, ...] = ()
-    leases: tuple[LeaseFact, ...] = ()
-    lock_probe: LockAnswer = LockAnswer.BLIND
-    blind: tuple[str, ...] = ("not_looked_yet",)
-    """Every reason why missing evidence proves nothing."""
-    clock_stepped: bool = False
-    """The wall clock was stepped by more than an hour since the agent first saw this boot."""
-    plugins: bool = False
-    """The home has plugins or hooks, which may run an agent in any Hermes process."""
-    backend_beat_at: float | None = None
-    """The last heartbeat of a TUI, desktop or web backend; newer releases write it."""
-    turns: frozenset[str] = frozenset()
-    """Conversations in the middle of a turn, if the release of Hermes records that."""
-    turns_elsewhere: bool = False
-    """True if some of them are named by a session that is not open: the first of a lineage."""
 
 
 class ReaperRules(Struct, frozen=True):

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
+from exporter.evidence.models import ProcessKey
 from exporter.evidence.openers import KnownOpeners
 from exporter.reaper.models import JudgedSession, Verdict, may_be_reaped
-from exporter.reaper.possible_hosts import ProcessKey
 from exporter.reaper.slow_start import FIRST_HOUR
 from exporter.runs.models import END_SESSION, EVIDENCE_MAX, Action, Plan, Proof, SpeaksFor
 from exporter.snapshot import Count, OpenSession, Timestamp, Word

@@ -30,12 +30,10 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from exporter.evidence.models import Holder
+from exporter.evidence.models import Holder, ProcessKey
 from exporter.hermes.process_kinds import ProcessKind
 from exporter.reaper.models import ReaperRules
 
-ProcessKey = tuple[int, int]
-"""PID and start ticks: a PID alone is reused."""
 _TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
 NEVER_SEEN: Final = inf
 NEVER_ABSENT: Final = -1
@@ -102,10 +100,6 @@ class PossibleHosts(Struct, frozen=True):
         return self.line
 
 
-def process_key(holder: Holder) -> ProcessKey:
-    return holder.pid, holder.start_ticks
-
-
 def hosts_of(
     holders: Iterable[Holder],
     *,
@@ -124,7 +118,7 @@ def hosts_of(
             continue
         if holder.stopped:
             stopped.append(holder.pid)
-        since = (silent_since or {}).get(process_key(holder))
+        since = (silent_since or {}).get(holder.key)
         if not plugins and holder.kind is ProcessKind.ONESHOT and not holder.may_resume:
             one_shot = min(one_shot, holder.start_ticks / _TICKS_PER_SECOND)
         elif not plugins and holder.kind is ProcessKind.CLI and since is not None:

@@ -23,14 +23,26 @@ from typing import Any, Final, TypeVar
 import apsw
 from msgspec import Struct, structs
 
+from exporter.evidence.models import ProcessKey
 from exporter.hermes import database
 from exporter.hermes.continuations import Relation, children_begun_by, children_of, relation_of
 from exporter.hermes.schema import Schema, probe_schema
-from exporter.reaper.change_ends import BY_ACTION, ChangeEnds, change_ends, read_ends, written_end
-from exporter.reaper.execute import CHILDREN_MAX
-from exporter.reaper.possible_hosts import ProcessKey
+from exporter.reaper.change_ends import (
+    BY_ACTION,
+    CHILDREN_MAX,
+    ChangeEnds,
+    change_ends,
+    read_ends,
+    written_end,
+)
 from exporter.runs.folder import RunError
-from exporter.runs.journal import RunJournal, journal_of, journal_was_lost, running_on
+from exporter.runs.journal import (
+    RunJournal,
+    journal_of,
+    journal_was_lost,
+    refuse_other_kind,
+    running_on,
+)
 from exporter.runs.models import (
     CORRECT_END,
     END_SESSION,
@@ -266,12 +278,7 @@ def undo(run: str, target: Target) -> Outcome:
     Raise RunError if there is no such reap, RunBusyError if another run is under way, and
     DatabaseError if the database must not be written.
     """
-    with journal_of(target.home, target.owner, target.clock) as journal:
-        if journal is None:
-            raise RunError(f"there is no run {run} in {target.home}")
-        kind = journal.find(run).kind
-        if kind is not RunKind.REAP:
-            raise RunError(f"run {run} is no reap but one of kind {kind.value}; nothing was done")
+    refuse_other_kind(target, run, RunKind.REAP)
     target.refuse_unwritable()
     record: RunRecord | None = None
     try:

@@ -13,17 +13,15 @@ These are pure functions of what one scan saw. `verdict_history` requires that s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from msgspec import Struct
-
 from exporter.evidence.blind_spots import blind_in_words
-from exporter.evidence.models import Holder, Liveness
+from exporter.evidence.models import Holder, Liveness, ProcessFacts, ProcessKey
 from exporter.hermes.heartbeats import BACKEND_SOURCES
 from exporter.reaper.models import (
+    Conclusion,
     Judgement,
-    ProcessFacts,
     ReaperRules,
     Rule,
     UnknownReason,
@@ -34,7 +32,6 @@ from exporter.reaper.possible_hosts import (
     UNSEEN,
     FirstSeen,
     HostClass,
-    PossibleHosts,
     class_of,
     hosts_of,
     required_idle_seconds,
@@ -66,17 +63,24 @@ _MAY_BE_REAPED: Final = "sessions of this source may be reaped"
 _IS_SUBAGENT: Final = "it is a subagent, although it has the source of its parent's process"
 
 
-class Context(Struct, frozen=True):
+class Context:
     """Everything that the sessions of a home are judged by, at one moment."""
 
-    facts: ProcessFacts
-    rules: ReaperRules
-    now: float
-    hosts: PossibleHosts = PossibleHosts()
-    named: frozenset[str] = frozenset()
-    """Sessions that a living process names, with all their descendants."""
-    silent_since: dict[tuple[int, int], int] = {}
-    """See `possible_hosts.hosts_of`."""
+    def __init__(
+        self,
+        facts: ProcessFacts,
+        rules: ReaperRules,
+        now: float,
+        *,
+        named: frozenset[str] = frozenset(),
+        silent_since: Mapping[ProcessKey, int] | None = None,
+    ) -> None:
+        """`named` are sessions that a living process names, with all their descendants; for
+        `silent_since` see `possible_hosts.hosts_of`.
+        """
+        self.facts, self.rules, self.now, self.named = facts, rules, now, named
+        self.silent_since = silent_since
+        self.hosts = hosts_of(facts.holders, plugins=facts.plugins, silent_since=silent_since)
 
 
 class WatchedSession(NamedTuple):
@@ -93,12 +97,6 @@ class WatchedSession(NamedTuple):
     """How long it is kept open after an undo, where that is to be told."""
 
 
-class Conclusion(NamedTuple):
-    verdict: Verdict
-    proof: Proof | None = None
-    reason: UnknownReason | None = None
-
-
 LIVE: Final = Conclusion(Verdict.LIVE)
 HELD: Final = Conclusion(Verdict.HELD)
 EXEMPT: Final = Conclusion(Verdict.EXEMPT)
@@ -112,13 +110,13 @@ _UNKNOWN: Final[dict[str, Conclusion]] = {
 
 def decide(subject: WatchedSession, context: Context) -> Conclusion:
     """Return only the verdict, as if this were the only scan."""
-    if _is_live(subject, context):
+    if any(_signs_of_life(subject, context)):
         return LIVE
     if subject.session.holds or subject.parent_is_live:
         return HELD
     if not may_be_reaped(subject.session, context.rules.sources):
         return EXEMPT
-    if _is_unseen(subject, context):
+    if any(_blind_spots(subject, context)):
         routing_alone = context.facts.blind == ("routing",)
         return _UNKNOWN[UnknownReason.ROUTING if routing_alone else UnknownReason.BLIND]
     return _by_table(subject, context)
@@ -152,25 +150,6 @@ def _rule(name: str, against: Sequence[Evidence], otherwise: str) -> Rule:
     return Rule(name, not against, (against[0].detail if against else otherwise)[:300])
 
 
-def _is_live(subject: WatchedSession, context: Context) -> bool:
-    session, rules = subject.session, context.rules
-    # Fast path: most sessions have been idle for long and show no sign of life.
-    if (
-        session.clocks_sane
-        and context.now - _active_at(subject) >= rules.min_idle_seconds
-        and session.last_heartbeat_at is None
-        and session.id not in context.named
-        and context.facts.backend_beat_at is None
-        and not context.facts.turns
-    ):
-        return False
-    return any(_signs_of_life(subject, context))
-
-
-def _is_unseen(subject: WatchedSession, context: Context) -> bool:
-    return any(_blind_spots(subject, context))
-
-
 def _by_table(subject: WatchedSession, context: Context) -> Conclusion:
     """Return dead, or unknown if a process is stopped or the session was not idle long enough."""
     line = context.hosts.class_for(subject.presence)
@@ -186,7 +165,7 @@ def _by_table(subject: WatchedSession, context: Context) -> Conclusion:
 
 def seconds_left(subject: WatchedSession, context: Context) -> float | None:
     """Return after how long the table calls this session dead; None: not by time alone."""
-    if _is_unseen(subject, context):
+    if any(_blind_spots(subject, context)):
         return None
     line = context.hosts.class_for(subject.presence)
     needed = required_idle_seconds(line, context.rules)
@@ -202,7 +181,7 @@ def is_overdue(subject: WatchedSession, context: Context) -> bool:
     """
     idle = context.now - _active_at(subject)
     line = context.hosts.class_for(subject.presence)
-    if _is_unseen(subject, context) or context.hosts.stopped:
+    if any(_blind_spots(subject, context)) or context.hosts.stopped:
         line = HostClass.CLEARED
     needed = required_idle_seconds(line, context.rules)
     return needed is not None and idle > needed
@@ -347,7 +326,7 @@ def _kernel(subject: WatchedSession, context: Context) -> Iterator[Evidence]:
     facts = context.facts
     if facts.lock_probe is LockAnswer.FREE:
         yield Evidence("lock", SpeaksFor.DEAD, "the kernel knows of no lock on the database")
-    if _is_unseen(subject, context):
+    if any(_blind_spots(subject, context)):
         return
     if not facts.holders:
         yield Evidence("nobody", SpeaksFor.DEAD, "no process on this host has the database open")
@@ -366,16 +345,3 @@ def _table_reason(subject: WatchedSession, context: Context, processes: Sequence
     if line is HostClass.CLEARED:
         return "no process that has the database open can be running it"
     return next((each.detail for each in processes if each.kind == line.value), "")
-
-
-def context_of(
-    facts: ProcessFacts,
-    rules: ReaperRules,
-    now: float,
-    *,
-    named: frozenset[str] = frozenset(),
-    silent_since: dict[tuple[int, int], int] | None = None,
-) -> Context:
-    """Build the context of all sessions, computed once for all of them."""
-    hosts = hosts_of(facts.holders, plugins=facts.plugins, silent_since=silent_since)
-    return Context(facts, rules, now, hosts, named, silent_since or {})

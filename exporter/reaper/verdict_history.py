@@ -8,12 +8,13 @@ from typing import Final
 
 from msgspec import structs
 
-from exporter.evidence.models import Liveness
+from exporter.evidence.liveness import BootTime, read_boot_time
+from exporter.evidence.models import Liveness, ProcessFacts
 from exporter.reaper.models import (
+    Conclusion,
     JudgedSession,
     Judgement,
     LeakCount,
-    ProcessFacts,
     ReaperRules,
     Rule,
     UnknownCount,
@@ -22,17 +23,15 @@ from exporter.reaper.models import (
     VerdictCount,
 )
 from exporter.reaper.verdict import (
-    Conclusion,
     Context,
     WatchedSession,
-    context_of,
     decide,
     is_overdue,
     judge,
     seconds_left,
     waited_for,
 )
-from exporter.reaper.watched_idleness import BootTime, WatchedIdleness, read_boot_time
+from exporter.reaper.watched_idleness import SessionHistory, WatchedIdleness
 from exporter.snapshot import OTHER, OpenSession
 
 _EVIDENCE_SHOWN: Final = 4
@@ -49,12 +48,10 @@ class VerdictHistory:
 
     def __init__(self, moment: Callable[[], BootTime] = read_boot_time) -> None:
         self.watched = WatchedIdleness(moment)
-        self._dead_in_a_row: dict[str, int] = {}
-        self._concluded: dict[str, Conclusion] = {}
         self.revision = 0
         """Changes when any verdict changes."""
         self._descendants: dict[str, tuple[float, float]] = {}
-        """See `_Family.newest`."""
+        """See `_of_descendants`."""
         self._children_of_live: set[str] = set()
         self._context = Context(ProcessFacts(), ReaperRules(), 0.0)
 
@@ -70,6 +67,7 @@ class VerdictHistory:
         begun_anew: bool = False,
     ) -> None:
         """Judge every session again; see `WatchedIdleness.observe` for the last three arguments."""
+        changed = not self.watched.sessions.keys() <= sessions.keys()
         self.watched.observe(
             sessions,
             facts.holders,
@@ -78,29 +76,23 @@ class VerdictHistory:
             grown=grown,
             begun_anew=begun_anew,
         )
-        family = _Descendants(sessions)
-        self._descendants = family.newest(self.watched.idle_seconds)
-        context = self._context = context_of(
+        self._descendants = _of_descendants(sessions, self.watched.idle_seconds)
+        context = self._context = Context(
             facts,
             rules,
             now,
-            named=family.with_descendants(_named(facts)),
+            named=_with_descendants(_named(facts), sessions),
             silent_since=self.watched.silent_since(),
         )
         self._children_of_live = set()
         found = {key: decide(self._subject(each), context) for key, each in sessions.items()}
-        self._children_of_live = {
-            key
-            for key, session in sessions.items()
-            if found.get(session.parent_id or "", _NOT_JUDGED).verdict is Verdict.LIVE
-        }
+        live = {key for key, each in found.items() if each.verdict is Verdict.LIVE}
+        self._children_of_live = {key for key, each in sessions.items() if each.parent_id in live}
         for key in self._children_of_live:
             found[key] = decide(self._subject(sessions[key]), context)
-        concluded = {key: self._confirm(key, each, rules) for key, each in found.items()}
-        if concluded != self._concluded:
-            self._concluded = concluded
-            self.revision += 1
-        self._dead_in_a_row = {key: n for key, n in self._dead_in_a_row.items() if key in sessions}
+        for key, conclusion in found.items():
+            changed |= _conclude(self.watched.sessions[key], conclusion, rules.confirmations)
+        self.revision += changed
 
     def _subject(self, session: OpenSession) -> WatchedSession:
         idle, active_at = self.watched.idle_seconds(session.id), None
@@ -115,25 +107,16 @@ class VerdictHistory:
             session.id in self._children_of_live,
         )
 
-    def _confirm(self, key: str, found: Conclusion, rules: ReaperRules) -> Conclusion:
-        """Return dead only if enough scans in a row agree; until then unknown."""
-        if found.verdict is not Verdict.DEAD:
-            self._dead_in_a_row.pop(key, None)
-            return found
-        self._dead_in_a_row[key] = self._dead_in_a_row.get(key, 0) + 1
-        if self._dead_in_a_row[key] >= rules.confirmations:
-            return found
-        return self._concluded.get(key, _NOT_JUDGED)._replace(verdict=Verdict.UNKNOWN, proof=None)
-
     def judgement(self, session: OpenSession, kept_until: float | None = None) -> Judgement:
         """Return the last verdict on a session with everything that led to it."""
         subject = self._subject(session)._replace(kept_until=kept_until)
         found = judge(subject, self._context)
-        agreed, wanted = self._dead_in_a_row.get(session.id, 0), self._context.rules.confirmations
+        last, wanted = self.watched.record(session.id), self._context.rules.confirmations
+        agreed = last.dead_in_a_row
         said = f"{min(agreed, wanted)} of {wanted} scans in a row agree"
         rule = Rule("confirmed", agreed >= wanted, said)
-        last = self.conclusion(session.id)
-        return structs.replace(found, verdict=last.verdict, rules=(*found.rules, rule))
+        verdict = self.verdict(session.id)
+        return structs.replace(found, verdict=verdict, rules=(*found.rules, rule))
 
     def judged(self, session: OpenSession) -> JudgedSession:
         """Return a session with its verdict and the strongest evidence."""
@@ -149,10 +132,11 @@ class VerdictHistory:
     def unknown(self, sessions: Mapping[str, OpenSession]) -> list[UnknownCount]:
         """Count the sessions with the verdict unknown, by reason, with what they wait for."""
         found: dict[UnknownReason, list[WatchedSession]] = {}
-        for key, each in self._concluded.items():
-            if each.verdict is Verdict.UNKNOWN and key in sessions:
-                subject = self._subject(sessions[key])
-                found.setdefault(each.reason or UnknownReason.BLIND, []).append(subject)
+        for key, session in sessions.items():
+            last = self.watched.record(key).conclusion
+            if last is not None and last.verdict is Verdict.UNKNOWN:
+                subject = self._subject(session)
+                found.setdefault(last.reason or UnknownReason.BLIND, []).append(subject)
         return [self._unknown(reason, subjects) for reason, subjects in found.items()]
 
     def _unknown(self, reason: UnknownReason, subjects: Sequence[WatchedSession]) -> UnknownCount:
@@ -177,54 +161,61 @@ class VerdictHistory:
         return [LeakCount(source, cause, n) for (source, cause), n in found.items()]
 
     def conclusion(self, session_id: str) -> Conclusion:
-        return self._concluded.get(session_id, _NOT_JUDGED)
+        return self.watched.record(session_id).conclusion or _NOT_JUDGED
 
     def verdict(self, session_id: str) -> Verdict:
         return self.conclusion(session_id).verdict
 
 
-class _Descendants:
-    """Which open sessions descend from which, and what that means for their ancestors."""
+def _conclude(record: SessionHistory, found: Conclusion, confirmations: int) -> bool:
+    """Note what a scan found: dead only if enough in a row agree; True if that is something new."""
+    before, is_dead = record.conclusion, found.verdict is Verdict.DEAD
+    record.dead_in_a_row = record.dead_in_a_row + 1 if is_dead else 0
+    if is_dead and record.dead_in_a_row < confirmations:
+        found = (before or _NOT_JUDGED)._replace(verdict=Verdict.UNKNOWN, proof=None)
+    record.conclusion = found
+    return found != before
 
-    def __init__(self, sessions: Mapping[str, OpenSession]) -> None:
-        self._sessions = sessions
-        self._children: dict[str, list[str]] = {}
-        for session in sessions.values():
-            if session.parent_id is not None:  # the parent may have ended
-                self._children.setdefault(session.parent_id, []).append(session.id)
 
-    def with_descendants(self, session_ids: Iterable[str]) -> frozenset[str]:
-        found: set[str] = set()
-        waiting = list(session_ids)
-        while waiting:
-            session_id = waiting.pop()
-            if session_id not in found:
-                found.add(session_id)
-                waiting.extend(self._children.get(session_id, ()))
-        return frozenset(found)
+def _with_descendants(
+    session_ids: Iterable[str], sessions: Mapping[str, OpenSession]
+) -> frozenset[str]:
+    children: dict[str, list[str]] = {}
+    for session in sessions.values():
+        if session.parent_id is not None:  # the parent may have ended
+            children.setdefault(session.parent_id, []).append(session.id)
+    found: set[str] = set()
+    waiting = list(session_ids)
+    while waiting:
+        session_id = waiting.pop()
+        if session_id not in found:
+            found.add(session_id)
+            waiting.extend(children.get(session_id, ()))
+    return frozenset(found)
 
-    def newest(self, idle: Callable[[str], float]) -> dict[str, tuple[float, float]]:
-        """Return for each ancestor the shortest idle time and newest activity of its descendants.
 
-        A session that is its own descendant, because of a broken row, is left out.
-        """
-        order = [
-            key
-            for key in self._children
-            if key in self._sessions and self._sessions[key].parent_id not in self._sessions
-        ]
-        for key in order:  # the list grows meanwhile: parents come before their children
-            order.extend(self._children.get(key, ()))
-        found: dict[str, tuple[float, float]] = {}
-        for key in reversed(order):
-            session = self._sessions[key]
-            parent = session.parent_id
-            if parent is not None and parent in self._sessions:
-                own = (idle(key), session.last_activity_at)
-                for each in (own, found.get(key, own)):
-                    before = found.get(parent, each)
-                    found[parent] = (min(before[0], each[0]), max(before[1], each[1]))
-        return found
+def _of_descendants(
+    sessions: Mapping[str, OpenSession], idle: Callable[[str], float]
+) -> dict[str, tuple[float, float]]:
+    """Return for each ancestor the shortest idle time and newest activity of its descendants.
+
+    A session that is its own descendant, because of a broken row, is left out.
+    """
+    children_left = Counter(session.parent_id for session in sessions.values())
+    order = [key for key in sessions if key not in children_left]
+    found: dict[str, tuple[float, float]] = {}
+    for key in order:  # the list grows meanwhile: a parent comes after all its children
+        session = sessions[key]
+        parent = session.parent_id
+        if parent is not None and parent in sessions:
+            own = (idle(key), session.last_activity_at)
+            for each in (own, found.get(key, own)):
+                before = found.get(parent, each)
+                found[parent] = (min(before[0], each[0]), max(before[1], each[1]))
+            children_left[parent] -= 1
+            if not children_left[parent]:
+                order.append(parent)
+    return found
 
 
 def _named(facts: ProcessFacts) -> set[str]:

@@ -15,16 +15,17 @@ make a session look idle.
 from __future__ import annotations
 
 import struct
-import time
 from collections.abc import Callable, Container, Iterable, Mapping
 from hashlib import blake2b
+from math import inf
 from typing import Final
 
 from msgspec import Struct
 
-from exporter.evidence.liveness import read_boot_id
-from exporter.evidence.models import Holder
-from exporter.reaper.possible_hosts import UNSEEN, FirstSeen, ProcessKey, process_key
+from exporter.evidence.liveness import BootTime, read_boot_time
+from exporter.evidence.models import Holder, ProcessKey
+from exporter.reaper.models import Conclusion
+from exporter.reaper.possible_hosts import UNSEEN, FirstSeen
 from exporter.snapshot import OpenSession
 
 SESSIONS_MAX: Final = 15_000
@@ -38,25 +39,17 @@ _NO_FINGERPRINT: Final = -1
 """Python's hash never has this value."""
 
 
-class BootTime(Struct, frozen=True):
-    """The clocks that no user can set, read together."""
+class SessionHistory(Struct, gc=False):
+    """All that is remembered of one open session: there may be tens of thousands."""
 
-    boot_id: str
-    """Empty if the system has none: then nothing is kept for the next worker."""
-    monotonic: float
-    since_boot: float
-
-
-def read_boot_time() -> BootTime:
-    boot_clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-    return BootTime(read_boot_id() or "", time.monotonic(), time.clock_gettime(boot_clock))
-
-
-class _Watched(Struct, frozen=True, gc=False):
-    fingerprint: int
-    since: float
-    """By this object's own time: when the session was first seen in this state."""
-    presence: FirstSeen
+    fingerprint: int = _NO_FINGERPRINT
+    since: float = inf
+    """By the time of `WatchedIdleness`: when the session was first seen in this state."""
+    presence: FirstSeen = UNSEEN
+    conclusion: Conclusion | None = None
+    """Of the last scan that judged it; None: it was not judged yet."""
+    dead_in_a_row: int = 0
+    """Scans that found it dead, without another in between."""
 
 
 class WatchedIdleness:
@@ -64,17 +57,17 @@ class WatchedIdleness:
 
     def __init__(self, now: Callable[[], BootTime] = read_boot_time) -> None:
         self._read_moment = now
-        self._sessions: dict[str, _Watched] = {}
-        self._earlier: dict[int, _Watched] = {}
+        self.sessions: dict[str, SessionHistory] = {}
+        self._earlier: dict[int, SessionHistory] = {}
         """What an earlier worker had watched, by the hash of the session id."""
         self._writers: dict[ProcessKey, tuple[int, int]] = {}
         """What each process had written, and the first scan that saw this value."""
         self._scan = -1
-        self._last: BootTime | None = None
-        self._loaded_at: float | None = None
-        """When an earlier worker of this boot made its last scan."""
-        self._wall = 0.0
-        """The wall clock at the last scan."""
+        self._moment = BootTime("", 0.0, 0.0)
+        self._scanned_at: float | None = None
+        """CLOCK_MONOTONIC at the last scan of this boot, also by an earlier worker."""
+        self._wall: float | None = None
+        """The wall clock at the last scan of this worker."""
         self._paused_seconds = 0.0
         self._stopped = False
         self._kept_as_stopped = False
@@ -98,45 +91,40 @@ class WatchedIdleness:
         scan before this one.
         """
         self._scan += 1
-        begun_anew = begun_anew or self._last is None
         self._advance(self._read_moment(), any(_is_paused(each) for each in holders))
         self._update_writers(holders)
         old = FirstSeen(self._moment.since_boot)
-        new = old if begun_anew else old._replace(absent_scan=self._scan - 1)
-        began_before, self._wall = self._wall, now
+        new = old._replace(absent_scan=self._scan - 1)
+        last_scan, self._wall = None if begun_anew else self._wall, now
         moved = _with_ancestors(grown, sessions)
         time_now = self._time()
-        for session_id in self._sessions.keys() - sessions.keys():
-            del self._sessions[session_id]
+        for session_id in self.sessions.keys() - sessions.keys():
+            del self.sessions[session_id]
             self.changed = True
         for session_id, session in sessions.items():
-            known = self._sessions.get(session_id)
+            known = self.sessions.get(session_id)
             if known is None:
                 # A session older than the last scan may have been absent together with its
                 # database: then a silent chat may well run it.
-                is_new = session_id not in reopened and session.started_at >= began_before
-                unseen = _Watched(_NO_FINGERPRINT, 0.0, new if is_new else old)
-                known = self._earlier.get(_key(session_id), unseen) if self._earlier else unseen
+                began_since = last_scan is not None and session.started_at >= last_scan
+                is_new = began_since and session_id not in reopened
+                unseen = SessionHistory(presence=new if is_new else old)
+                known = self._earlier.pop(_key(session_id), unseen) if self._earlier else unseen
+                self.sessions[session_id] = known
             mark = _fingerprint(session)
             if known.fingerprint != mark or session_id in moved:
-                known = _Watched(mark, time_now, known.presence)
+                known.fingerprint, known.since = mark, time_now
                 self.changed = True
-            self._sessions[session_id] = known
         self._earlier = {}
-
-    @property
-    def _moment(self) -> BootTime:
-        return self._last if self._last is not None else BootTime("", 0.0, 0.0)
 
     def _advance(self, moment: BootTime, stopped: bool) -> None:
         """Advance the time. An interval does not count if a process was stopped at either end of
         it.
         """
-        before = self._last.monotonic if self._last is not None else self._loaded_at
-        if before is not None and (stopped or self._stopped):
-            self._paused_seconds += max(0.0, moment.monotonic - before)
+        if self._scanned_at is not None and (stopped or self._stopped):
+            self._paused_seconds += max(0.0, moment.monotonic - self._scanned_at)
             self.changed = True
-        self._last, self._stopped = moment, stopped
+        self._moment, self._scanned_at, self._stopped = moment, moment.monotonic, stopped
 
     def _time(self) -> float:
         return self._moment.monotonic - self._paused_seconds
@@ -145,21 +133,22 @@ class WatchedIdleness:
         writers: dict[ProcessKey, tuple[int, int]] = {}
         for holder in holders:
             if holder.written is not None:
-                written, since = self._writers.get(process_key(holder), (None, self._scan))
+                written, since = self._writers.get(holder.key, (None, self._scan))
                 since = since if written == holder.written else self._scan
-                writers[process_key(holder)] = (holder.written, since)
+                writers[holder.key] = (holder.written, since)
         self._writers = writers
 
     # For the verdicts
 
+    def record(self, session_id: str) -> SessionHistory:
+        return self.sessions.get(session_id) or SessionHistory()
+
     def idle_seconds(self, session_id: str) -> float:
         """Return how long this session was watched idle."""
-        known = self._sessions.get(session_id)
-        return 0.0 if known is None else max(0.0, self._time() - known.since)
+        return max(0.0, self._time() - self.record(session_id).since)
 
     def presence(self, session_id: str) -> FirstSeen:
-        known = self._sessions.get(session_id)
-        return UNSEEN if known is None else known.presence
+        return self.record(session_id).presence
 
     def silent_since(self) -> dict[ProcessKey, int]:
         """Return for each process the first scan since which it has written nothing."""
@@ -181,7 +170,7 @@ class WatchedIdleness:
         boot = _boot(self._moment.boot_id)
         if boot is None:
             return b""
-        kept = sorted(self._sessions.items(), key=lambda item: item[1].since)[:SESSIONS_MAX]
+        kept = sorted(self.sessions.items(), key=lambda item: item[1].since)[:SESSIONS_MAX]
         entries = (
             _ENTRY.pack(_key(session_id), each.fingerprint, each.since, *each.presence)
             for session_id, each in kept
@@ -214,16 +203,16 @@ class WatchedIdleness:
             return
         same_boot = boot == _boot(self._read_moment().boot_id)
         if same_boot:
-            self._paused_seconds, self._loaded_at = paused, last_scan_at
+            self._paused_seconds, self._scanned_at = paused, last_scan_at
             self._stopped = self._kept_as_stopped = stopped
             self._scan = scan
             for pid, ticks, written, since in _WRITER.iter_unpack(data[_HEADER.size : sessions_at]):
                 self._writers[pid, ticks] = (written, since)
         for key, mark, since, seen_at, absent in _ENTRY.iter_unpack(data[sessions_at:]):
             self._earlier[key] = (
-                _Watched(mark, since, FirstSeen(seen_at, absent))
+                SessionHistory(mark, since, FirstSeen(seen_at, absent))
                 if same_boot
-                else _Watched(_NO_FINGERPRINT, 0.0, FirstSeen(0.0))
+                else SessionHistory(presence=FirstSeen(0.0))
             )
 
 

@@ -59,6 +59,18 @@ __all__ = [
 ]
 
 
+def refuse_other_kind(target: Target, run: str, kind: RunKind) -> None:
+    """Raise RunError if the home has no such run, or if it is one of another kind."""
+    with journal_of(target.home, target.owner, target.clock) as journal:
+        if journal is None:
+            raise RunError(f"there is no run {run} in {target.home}")
+        found = journal.find(run).kind
+        if found is not kind:
+            raise RunError(
+                f"run {run} is no {kind.value} but one of kind {found.value}; nothing was done"
+            )
+
+
 @contextmanager
 def running_on(target: Target, purpose: str) -> Iterator[RunJournal]:
     """Yield the journal of the home that is to be acted on, under its run lock.

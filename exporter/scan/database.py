@@ -23,6 +23,7 @@ from exporter.errors import DatabaseError
 from exporter.evidence.liveness import LivingOwners
 from exporter.hermes import database
 from exporter.hermes.compaction import CopyQuery
+from exporter.hermes.continuations import LastRows
 from exporter.hermes.database import is_sound
 from exporter.hermes.heartbeats import LifeSigns, read_life_signs
 from exporter.hermes.read_pacing import ReadPacer
@@ -114,6 +115,11 @@ class StateReader:
         self._checked_at: float | None = None
         self.integrity: bool | None = None
         """The result of the last quick_check."""
+
+    @property
+    def last_rows(self) -> LastRows:
+        """What a later look can compare with, to see what is new since."""
+        return LastRows(self._rowid, self.watermark)
 
     @property
     def writes_turns_late(self) -> bool:

@@ -90,7 +90,7 @@ def reap(home: WorkerHome, request: ReapRequest, reporter: Reporter) -> Outcome:
     """End the sessions that the plan names."""
     target = _target(request, reporter)
     _heal_first(target)
-    return reap_home(request, target, home.used_again)
+    return reap_home(request, target, home.used_again, home.last_rows)
 
 
 @_says_what_to_free(_for_prune)

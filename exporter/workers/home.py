@@ -11,21 +11,16 @@ import msgspec
 from msgspec import structs
 
 from exporter.errors import DatabaseError, HomeError
-from exporter.evidence.liveness import LivingOwners
+from exporter.evidence.liveness import BootTime, LivingOwners, read_boot_time
+from exporter.evidence.models import ProcessFacts
+from exporter.hermes.continuations import LastRows
 from exporter.hermes.database import database_path, file_state
 from exporter.pruner.models import PruneMemory
 from exporter.pruner.requests import PrunePlanRequest, PrunePlanResult
-from exporter.reaper.models import (
-    LeakCount,
-    ProcessFacts,
-    UnknownCount,
-    Verdict,
-    VerdictCount,
-)
+from exporter.reaper.models import LeakCount, UnknownCount, Verdict, VerdictCount
 from exporter.reaper.plan import JudgedHome, ReapPlan, ReapPlanRequest, plan_reap
 from exporter.reaper.slow_start import SlowStart, slow_start
 from exporter.reaper.verdict_history import VerdictHistory
-from exporter.reaper.watched_idleness import BootTime, read_boot_time
 from exporter.runs.models import END_SESSION
 from exporter.runs.past_session import PastSession, past_session
 from exporter.runs.summary import KnownRuns, RunReader
@@ -33,14 +28,7 @@ from exporter.scan.access import DeniedPart, denied_parts
 from exporter.scan.home import HomeScanner
 from exporter.scan.probe import STATE, probe_home, trouble_of
 from exporter.scan.session_table import SessionTable, with_holds
-from exporter.snapshot import (
-    Hold,
-    OpenSession,
-    Probe,
-    SessionSummary,
-    Snapshot,
-    Trouble,
-)
+from exporter.snapshot import Hold, OpenSession, Probe, SessionSummary, Snapshot, Trouble
 from exporter.workers.privilege import release_memory, trim_heap
 from exporter.workers.protocol import (
     PAGE_ITEMS,
@@ -294,6 +282,11 @@ class WorkerHome:
         )
         self._grown = set()
         self._verdicts_are_new = True
+
+    @property
+    def last_rows(self) -> LastRows:
+        """The newest rows of the last scan."""
+        return self._scanner.state.last_rows
 
     def explain(self, session_id: str, owner: int) -> ExplainReply:
         """Return everything that led to the verdict on an open session, or what became of it."""

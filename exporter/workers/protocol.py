@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from exporter.errors import WorkerError
+from exporter.evidence.models import ProcessFacts
 from exporter.evidence.openers import KnownOpeners
 from exporter.pruner.requests import (
     PrunePlanRequest,
@@ -28,7 +29,6 @@ from exporter.reaper.models import (
     JudgedSession,
     Judgement,
     LeakCount,
-    ProcessFacts,
     ReaperRules,
     UnknownCount,
     VerdictCount,
@@ -40,16 +40,7 @@ from exporter.runs.past_session import PastSession
 from exporter.runs.summary import RunSummary
 from exporter.scan.access import DeniedPart
 from exporter.scan.options import ScanOptions
-from exporter.snapshot import (
-    Bytes,
-    Count,
-    OpenSession,
-    Probe,
-    SessionUsage,
-    Snapshot,
-    Text,
-    Word,
-)
+from exporter.snapshot import Bytes, Count, OpenSession, Probe, SessionUsage, Snapshot, Text, Word
 from exporter.workers.frames import FRAME_BYTES_MAX, pack
 
 PAGE_ITEMS: Final = 100

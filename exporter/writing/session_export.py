@@ -15,11 +15,12 @@ _JSON_CONTENT: Final = "\x00json:"
 
 
 def export_line(stored: StoredSession) -> bytes:
-    """A session with its active messages, as Hermes exports it and can import it."""
+    """Return a session with its active messages, as Hermes exports it and can import it."""
     messages = [
         _message(stored.messages.named(number)) for number in range(len(stored.messages.rows))
     ]
     session = _plain(stored.tables[SESSIONS].named(0))
+    # A release without the column `active` has only active messages.
     active = [each for each in messages if each.get("active", 1) not in (0, "0")]
     document = {**session, "messages": active}
     try:
@@ -32,11 +33,12 @@ def _message(row: dict[str, Any]) -> dict[str, Any]:
     message = _plain(row)
     message["content"] = _content(message.get("content"))
     if message.get("tool_calls"):
-        message["tool_calls"] = _calls(message["tool_calls"])
+        message["tool_calls"] = _tool_calls(message["tool_calls"])
     return message
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row that JSON can hold: text in place of bytes."""
     return {
         name: plain_text(value) if isinstance(value, (Ext, bytes)) else value
         for name, value in row.items()
@@ -44,6 +46,7 @@ def _plain(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _content(value: Any) -> Any:
+    """Decode content that Hermes stored as JSON; damaged JSON stays as it is."""
     if isinstance(value, str) and value.startswith(_JSON_CONTENT):
         try:
             return json.loads(value[len(_JSON_CONTENT) :])
@@ -52,7 +55,8 @@ def _content(value: Any) -> Any:
     return value
 
 
-def _calls(value: Any) -> Any:
+def _tool_calls(value: Any) -> Any:
+    """Decode the tool calls of a message; none if they are damaged."""
     try:
         return json.loads(value)
     except (TypeError, ValueError):

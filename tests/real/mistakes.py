@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from exporter.evidence.models import ProcessKey
 from exporter.evidence.openers import KnownOpeners
 from exporter.reaper import reopen
-from exporter.reaper.execute import execute
 from exporter.reaper.plan import OpenSessionState
-from exporter.reaper.possible_hosts import HostClass, ProcessKey, class_of, process_key
+from exporter.reaper.possible_hosts import HostClass, class_of
+from exporter.reaper.reap import execute
 from exporter.runs.models import END_SESSION, Action, Plan
 from exporter.workers.home import WorkerHome
 from exporter.writing.target import Target
@@ -43,4 +44,4 @@ def _site(home: Path) -> Target:
 def _processes(home: Path) -> tuple[ProcessKey, ...]:
     """Those that have the database open and may run a session."""
     holders = evidence(home).holders
-    return tuple(process_key(each) for each in holders if class_of(each) is not HostClass.CLEARED)
+    return tuple(each.key for each in holders if class_of(each) is not HostClass.CLEARED)

@@ -15,8 +15,8 @@ from msgspec import structs
 from exporter.evidence.openers import KnownOpeners
 from exporter.reaper.plan import Blocked, JudgedHome, ReapLimits, ReapPlan, ReapRequest, plan_reap
 from exporter.reaper.reap import reap as reap_home
-from exporter.reaper.reap import stop_if_journal_lost
 from exporter.reaper.reopen import undo
+from exporter.runs.breaker import stop_if_journal_lost
 from exporter.runs.journal import journal_of, running
 from exporter.runs.models import Outcome
 from exporter.writing.target import Target

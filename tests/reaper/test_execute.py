@@ -17,15 +17,16 @@ import apsw
 import pytest
 
 from exporter.evidence.openers import KnownOpeners
-from exporter.reaper.execute import execute
+from exporter.reaper.reap import execute
 from exporter.reaper.reopen import undo
 from exporter.runs.folder import RunBusyError
 from exporter.runs.journal import running
 from exporter.runs.models import RunOutcome, SpeaksFor
+from exporter.workers.home import WorkerHome
 from tests.real.hermes import NEWEST, Hermes, python_for
 from tests.real.holders import Holder
 from tests.support.evidence import Puppet, evidence, puppet
-from tests.support.home_scans import sql
+from tests.support.home_scans import scan, sql
 from tests.support.reaping import (
     GATEWAY,
     REASON,
@@ -45,6 +46,8 @@ from tests.support.small_homes import small_home
 VERSIONS = ("0.16.0", "0.18.2", "0.19.0")
 LEAKED = ("20260101_080000_aaaaaa", "20260101_080000_aaaaab", "20260101_080000_aaaaac")
 FIRST = LEAKED[0]
+FAMILY = ("20260101_000000_aaaaaa", "20260101_000001_aaaaaa", "20260101_000002_aaaaaa")
+"""Sessions of a small home: a parent, its child, and the child of that."""
 
 
 class Leaky:
@@ -300,6 +303,39 @@ def test_a_chat_that_leads_to_a_session_since_the_last_look_holds_it(tmp_path: P
         (plan.actions[1].target, "it is held: routed")
     ]
     assert len(outcome.done) == 2
+
+
+@pytest.mark.parametrize(
+    "activity",
+    [
+        (
+            "INSERT INTO sessions (id, source, started_at, parent_session_id) "
+            f"VALUES ('new', 'cli', 1.0, '{FAMILY[1]}');"
+        ),
+        (
+            "INSERT INTO messages (session_id, role, content, timestamp) "
+            f"VALUES ('{FAMILY[2]}', 'user', 'more', 1.0);"
+        ),
+    ],
+    ids=["it begins a session", "a session that it began gets a message"],
+)
+def test_what_a_descendant_does_since_the_verdict_keeps_its_ancestors_open(
+    tmp_path: Path, activity: str
+) -> None:
+    home = small_home(tmp_path / "home", 4)
+    for parent, child in itertools.pairwise(FAMILY):
+        sql(home, f"UPDATE sessions SET parent_session_id = '{parent}' WHERE id = '{child}';")
+    worker = WorkerHome(str(home))
+    scan(worker, home)
+    plan, place = planned(home)
+    assert len(plan.actions) == 4
+    sql(home, activity)
+    outcome = execute(plan, place, end_reason=REASON, last_rows=worker.last_rows)
+    assert {*FAMILY[:2]} <= {each.target for each in outcome.skipped}
+    assert "20260101_000003_aaaaaa" in outcome.done
+    assert {*FAMILY[:2]} <= open_sessions(home)
+    unseen = execute(plan, place, end_reason=REASON)
+    assert {*FAMILY[:2]} <= {*unseen.done}, "nothing else stands in the way"
 
 
 def test_many_sessions_end_in_few_transactions_of_which_none_takes_long(tmp_path: Path) -> None:

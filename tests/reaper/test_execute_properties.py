@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exporter.demo import schema
-from exporter.reaper.execute import execute
 from exporter.reaper.plan import OpenSessionState
+from exporter.reaper.reap import execute
 from exporter.reaper.reopen import undo
 from exporter.runs.models import END_SESSION, Action, Plan
 from tests.support.reaping import REASON, target_of

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from exporter.reaper.execute import execute
+from exporter.reaper.reap import execute
 from exporter.runs.folder import RunError
 from exporter.runs.journal import journal_of
 from exporter.runs.models import ActionState, Outcome, RunOutcome
@@ -169,7 +169,7 @@ _REAP_AS_USER = """
 import os, sys, msgspec
 from exporter.reaper.plan import ReapPlan
 from exporter.runs.models import Outcome
-from exporter.reaper.execute import execute
+from exporter.reaper.reap import execute
 from exporter.writing.target import Target
 home, user = sys.argv[1], int(sys.argv[2])
 plan = msgspec.json.decode(sys.stdin.buffer.read(), type=ReapPlan)

@@ -6,7 +6,7 @@ from msgspec import structs
 
 from exporter.evidence.models import Holder
 from exporter.hermes.process_kinds import ProcessKind
-from exporter.reaper.possible_hosts import UNSEEN, FirstSeen, HostClass, hosts_of, process_key
+from exporter.reaper.possible_hosts import UNSEEN, FirstSeen, HostClass, hosts_of
 from tests.reaper.test_verdict import holder
 
 
@@ -14,7 +14,7 @@ def line(
     presence: FirstSeen, *holders: Holder, silent: int | None = None, **more: bool
 ) -> HostClass:
     """`silent`: the scan since which the first process has written nothing."""
-    since = {} if silent is None else {process_key(holders[0]): silent}
+    since = {} if silent is None else {holders[0].key: silent}
     return hosts_of(holders, silent_since=since, **more).class_for(presence)
 
 
@@ -64,7 +64,7 @@ def test_a_chat_whose_writing_cannot_be_counted_is_cleared_of_nothing() -> None:
 
 def test_of_several_chats_the_last_to_fall_silent_decides() -> None:
     other = holder(ProcessKind.CLI, pid=8, written=1)
-    since = {process_key(CHAT): 2, process_key(other): 5}
+    since = {CHAT.key: 2, other.key: 5}
     found = hosts_of((CHAT, other), silent_since=since)
     assert found.class_for(FirstSeen(absent_scan=4)) is HostClass.CHAT
     assert found.class_for(FirstSeen(absent_scan=5)) is HostClass.CLEARED

@@ -16,10 +16,10 @@ import pytest
 from exporter.evidence.openers import KnownOpeners
 from exporter.evidence.process import PinnedProcess
 from exporter.reaper import reopen
-from exporter.reaper.execute import execute
 from exporter.reaper.plan import Blocked, JudgedHome, plan_reap
-from exporter.reaper.reap import close_breaker
+from exporter.reaper.reap import execute
 from exporter.reaper.reopen import HealedReaps, reopen_active
+from exporter.runs.breaker import close_breaker
 from exporter.runs.folder import RunBusyError
 from exporter.runs.journal import journal_of, running
 from exporter.runs.models import RunKind

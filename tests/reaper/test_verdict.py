@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from exporter.evidence.models import Holder, Liveness, NamedSession
+from exporter.evidence.liveness import BootTime
+from exporter.evidence.models import Holder, LeaseFact, Liveness, NamedSession, ProcessFacts
 from exporter.hermes.process_kinds import NamedBy, ProcessKind
-from exporter.reaper.models import LeaseFact, ProcessFacts, ReaperRules, UnknownReason, Verdict
+from exporter.reaper.models import ReaperRules, UnknownReason, Verdict
 from exporter.reaper.possible_hosts import FirstSeen, HostClass, hosts_of
-from exporter.reaper.verdict import WatchedSession, context_of, decide, judge
+from exporter.reaper.verdict import Context, WatchedSession, decide, judge
 from exporter.reaper.verdict_history import VerdictHistory
-from exporter.reaper.watched_idleness import BootTime
 from exporter.runs.models import Proof, SpeaksFor
 from exporter.snapshot import Hold, LockAnswer, OpenSession, TurnState
 
@@ -91,20 +91,20 @@ def verdict(
     one: OpenSession, seen: ProcessFacts, rules: ReaperRules = RULES, *, watched: float = 0.0
 ) -> Verdict:
     """`watched` is for how long the agent has watched it standing still."""
-    return decide(WatchedSession(one, watched), context_of(seen, rules, NOW)).verdict
+    return decide(WatchedSession(one, watched), Context(seen, rules, NOW)).verdict
 
 
 def waits_for(one: OpenSession, seen: ProcessFacts, watched: float = 0.0) -> UnknownReason | None:
-    return decide(WatchedSession(one, watched), context_of(seen, RULES, NOW)).reason
+    return decide(WatchedSession(one, watched), Context(seen, RULES, NOW)).reason
 
 
 def proof(one: OpenSession, seen: ProcessFacts, watched: float = 0.0) -> Proof | None:
-    return decide(WatchedSession(one, watched), context_of(seen, RULES, NOW)).proof
+    return decide(WatchedSession(one, watched), Context(seen, RULES, NOW)).proof
 
 
 def test_an_idle_session_is_proven_dead_where_no_process_has_the_database_open() -> None:
     assert verdict(session(), NOBODY) is Verdict.DEAD
-    found = judge(WatchedSession(session()), context_of(NOBODY, RULES, NOW))
+    found = judge(WatchedSession(session()), Context(NOBODY, RULES, NOW))
     assert all(rule.holds for rule in found.rules)
     assert found.evidence[-1].says is SpeaksFor.DEAD
     assert proof(session(), NOBODY) is Proof.PROVEN
@@ -408,7 +408,7 @@ watched_times = st.floats(0, 1e6)
 def test_never_dead_with_any_sign_of_life_or_anything_unseen(
     one: OpenSession, seen: ProcessFacts, watched: float
 ) -> None:
-    found = judge(WatchedSession(one, watched), context_of(seen, RULES, NOW))
+    found = judge(WatchedSession(one, watched), Context(seen, RULES, NOW))
     if found.verdict is Verdict.DEAD:
         assert not seen.blind
         assert seen.lock_probe is not LockAnswer.HELD_UNSEEN
@@ -438,7 +438,7 @@ def test_processes_together_are_on_the_largest_line_of_any(
 def test_the_verdict_and_the_chain_of_rules_agree(
     one: OpenSession, seen: ProcessFacts, watched: float
 ) -> None:
-    found = judge(WatchedSession(one, watched), context_of(seen, RULES, NOW))
+    found = judge(WatchedSession(one, watched), Context(seen, RULES, NOW))
     assert (found.verdict is Verdict.DEAD) == all(rule.holds for rule in found.rules)
 
 
@@ -466,5 +466,5 @@ def test_a_dead_session_stays_dead_as_time_goes_by(
     one: OpenSession, seen: ProcessFacts, later: float, watched: float
 ) -> None:
     if verdict(one, seen, watched=watched) is Verdict.DEAD:
-        context = context_of(seen, RULES, NOW + later)
+        context = Context(seen, RULES, NOW + later)
         assert decide(WatchedSession(one, watched + later), context).verdict is Verdict.DEAD

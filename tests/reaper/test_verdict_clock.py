@@ -8,10 +8,11 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.reaper.execute import execute
-from exporter.reaper.models import ProcessFacts, Verdict
+from exporter.evidence.models import ProcessFacts
+from exporter.reaper.models import Verdict
 from exporter.reaper.plan import JudgedHome, plan_reap
-from exporter.reaper.verdict import WatchedSession, context_of, decide
+from exporter.reaper.reap import execute
+from exporter.reaper.verdict import Context, WatchedSession, decide
 from exporter.snapshot import OpenSession
 from tests.real.hermes import NEWEST, python_for
 from tests.reaper.test_verdict import NOW, RULES, all_facts, session, sessions, verdict
@@ -74,5 +75,5 @@ def test_however_late_it_is_only_what_looked_alive_by_its_clocks_alone_can_die_o
         sane=one.clocks_sane,
     )
     if verdict(idle_for_long, seen) is not Verdict.DEAD:
-        later = decide(WatchedSession(idle_for_long), context_of(seen, RULES, NOW + late))
+        later = decide(WatchedSession(idle_for_long), Context(seen, RULES, NOW + late))
         assert later.verdict is not Verdict.DEAD

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from msgspec import structs
 
+from exporter.evidence.liveness import BootTime, read_boot_time
 from exporter.evidence.models import Holder
 from exporter.hermes.process_kinds import ProcessKind
 from exporter.reaper.possible_hosts import NEVER_ABSENT, FirstSeen
-from exporter.reaper.watched_idleness import SESSIONS_MAX, BootTime, WatchedIdleness, read_boot_time
+from exporter.reaper.watched_idleness import SESSIONS_MAX, WatchedIdleness
 from exporter.snapshot import OpenSession
 from tests.reaper.test_verdict import NOW, holder, session
 

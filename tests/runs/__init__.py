@@ -1,5 +1,6 @@
 """Tests of `exporter/runs/`; a module without a test of its name has these:
 
+- breaker: tests/reaper/test_breaker.py
 - folder, journal_file: tests/runs/test_journal.py
 - journal_counts, journal_reader: tests/runs/test_journal.py, tests/runs/test_summary.py
 - models: tests/runs/test_journal.py, tests/reaper/test_execute.py

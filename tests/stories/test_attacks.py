@@ -19,8 +19,8 @@ import pytest
 
 from exporter.evidence.openers import KnownOpeners
 from exporter.pruner.apply.undo import undo
-from exporter.reaper.execute import execute
 from exporter.reaper.models import Verdict
+from exporter.reaper.reap import execute
 from exporter.reaper.reopen import reopen_active
 from tests.real.command import run, run_json
 from tests.real.hermes import NEWEST, python_for

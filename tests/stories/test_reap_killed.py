@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from exporter.reaper.change_ends import BY_ACTION
-from exporter.reaper.execute import _to_record, execute
 from exporter.reaper.plan import ReapPlan
+from exporter.reaper.reap import _to_record, execute
 from exporter.runs.journal import journal_of, running
 from exporter.runs.models import ActionState, RunKind, RunOutcome
 from exporter.runs.recovery import recover
@@ -41,7 +41,7 @@ import msgspec
 from exporter.evidence.openers import KnownOpeners
 from exporter.reaper.plan import ReapPlan
 from exporter.reaper.change_ends import BY_ACTION
-from exporter.reaper.execute import execute
+from exporter.reaper.reap import execute
 from exporter.reaper.reopen import undo
 from exporter.writing.target import Target
 def act(home, what, pid):

@@ -16,7 +16,7 @@ import pytest
 
 from exporter.pruner.apply.execute import execute
 from exporter.pruner.apply.undo import undo
-from exporter.reaper.execute import execute as reap
+from exporter.reaper.reap import execute as reap
 from exporter.reaper.reopen import undo as undo_reap
 from exporter.runs.journal import RunJournal
 from exporter.runs.models import RunKind, RunOutcome

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from exporter.config.prune import Prune
+from exporter.evidence.models import ProcessFacts
 from exporter.pruner.decide.inventory import Inventory, InventorySession, Safeguards, SessionFile
 from exporter.pruner.decide.plan import EVERYTHING, plan_prune
 from exporter.pruner.decide.protection import protect
@@ -19,7 +20,6 @@ from exporter.pruner.gather.inventory_reader import (
     InventoryResult,
 )
 from exporter.pruner.models import Act, PruneMemory, PrunePlan
-from exporter.reaper.models import ProcessFacts
 from exporter.runs.models import Filter
 from exporter.scan.disk.scanner import DiskScanner
 from exporter.snapshot import DiskKind, LockAnswer

@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from exporter.evidence.models import HomeEvidence
+from exporter.evidence.liveness import BootTime
+from exporter.evidence.models import HomeEvidence, ProcessFacts, ProcessKey
 from exporter.evidence.openers import KnownOpeners
-from exporter.reaper.execute import execute
-from exporter.reaper.models import JudgedSession, ProcessFacts, ReaperRules
+from exporter.reaper.models import JudgedSession, ReaperRules
 from exporter.reaper.plan import JudgedHome, ReapPlan, plan_reap
-from exporter.reaper.possible_hosts import HostClass, ProcessKey, class_of, process_key
+from exporter.reaper.possible_hosts import HostClass, class_of
+from exporter.reaper.reap import execute
 from exporter.reaper.verdict_history import VerdictHistory
-from exporter.reaper.watched_idleness import BootTime
 from exporter.runs.journal import journal_of
 from exporter.runs.models import Outcome, Run
 from exporter.snapshot import LockAnswer
@@ -61,11 +61,15 @@ def leaky_home(hermes: Hermes, home: Path, sessions: Sequence[str]) -> Path:
 
 
 def judge(
-    home: Path, clock: Callable[[], float] = time.time
+    home: Path, clock: Callable[[], float] = time.time, found: HomeEvidence | None = None
 ) -> tuple[list[JudgedSession], HomeEvidence]:
-    """Return the verdicts on a home's open sessions, from a real scan and a real survey."""
+    """Return the verdicts on a home's open sessions, from a real scan.
+
+    The survey is real too, unless what it would find is given: other processes of this machine may
+    make a real one blind for a moment.
+    """
     look = scan(WorkerHome(str(home), clock=clock), home)
-    found = evidence(home)
+    found = found or evidence(home)
     facts = ProcessFacts(
         holders=found.holders,
         lock_probe=look.look.state.lock_probe,
@@ -101,9 +105,7 @@ def reap(home: Path) -> Outcome:
 def processes(home: Path) -> tuple[ProcessKey, ...]:
     """Return the processes that have the database open and may run a session."""
     return tuple(
-        process_key(each)
-        for each in evidence(home).holders
-        if class_of(each) is not HostClass.CLEARED
+        each.key for each in evidence(home).holders if class_of(each) is not HostClass.CLEARED
     )
 
 

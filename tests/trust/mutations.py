@@ -27,8 +27,8 @@ class Edit(NamedTuple):
 
 
 NO_OPENERS_CHECK = (
-    Edit("reaper/execute.py", "        if new_openers:\n", "        if not True:\n"),
-    Edit("reaper/execute.py", "new = writer.new_openers() if taken else ()", "new = ()"),
+    Edit("reaper/reap.py", "        if new_openers:\n", "        if not True:\n"),
+    Edit("reaper/reap.py", "new = writer.new_openers() if taken else ()", "new = ()"),
 )
 MUTATIONS: dict[str, tuple[Edit, ...]] = {
     "skip the check of openers under the write lock": NO_OPENERS_CHECK,
@@ -39,7 +39,7 @@ MUTATIONS: dict[str, tuple[Edit, ...]] = {
             "        if not True:\n            holds",
         ),
         Edit(
-            "reaper/execute.py",
+            "reaper/reap.py",
             "[*session.holds, *self._routing.holds.get(session_id, ())]",
             "[]",
         ),
@@ -60,9 +60,9 @@ MUTATIONS: dict[str, tuple[Edit, ...]] = {
     ),
     "count time asleep as idle": (
         Edit(
-            "reaper/watched_idleness.py",
+            "evidence/liveness.py",
             'return BootTime(read_boot_id() or "", time.monotonic(), ',
-            'return BootTime(read_boot_id() or "", time.clock_gettime(boot_clock), ',
+            'return BootTime(read_boot_id() or "", time.clock_gettime(_BOOT_CLOCK), ',
         ),
     ),
     "take a chat for a command that runs no agent": (
@@ -86,8 +86,8 @@ MUTATIONS: dict[str, tuple[Edit, ...]] = {
     "end a session that was active a moment ago": (
         Edit(
             "reaper/verdict.py",
-            "    return any(_signs_of_life(subject, context))\n",
-            "    return False\n",
+            "    if any(_signs_of_life(subject, context)):\n",
+            "    if not True:\n",
         ),
     ),
     "end nothing": (

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from exporter.evidence.liveness import read_boot_time
 from exporter.hermes.prunable_names import is_prunable_project, is_prunable_repo, is_session_file
 from exporter.pruner.apply.session_trash import read_sessions
 from exporter.pruner.apply.store_projects import RECORD
@@ -23,17 +24,10 @@ from exporter.pruner.beside import ProcessesAtPrune
 from exporter.pruner.decide.trash_wait import BESIDE
 from exporter.pruner.expected import ExpectedFile, ExpectedFolder, as_keys
 from exporter.pruner.models import Act
-from exporter.reaper.watched_idleness import read_boot_time
 from exporter.runs.folder import run_folder
 from exporter.runs.journal import journal_of, running_on
 from exporter.runs.models import UNREADABLE, Action, RecordedAction
-from exporter.runs.trash import (
-    KEEP_ANEW_SECONDS,
-    RunTrash,
-    is_name_cut,
-    runs_in_trash,
-    trash_of,
-)
+from exporter.runs.trash import KEEP_ANEW_SECONDS, RunTrash, is_name_cut, runs_in_trash, trash_of
 from exporter.writing.target import Target
 
 _ENTRY: Final = re.compile(r"([0-9]{6})-(.+)", re.DOTALL)

@@ -22,7 +22,7 @@ from exporter.pruner.apply.registry import removers_for
 from exporter.pruner.apply.restore_sessions import SessionRestorer
 from exporter.pruner.models import Act
 from exporter.runs.folder import RunError
-from exporter.runs.journal import RunJournal, journal_of, running_on
+from exporter.runs.journal import RunJournal, refuse_other_kind, running_on
 from exporter.runs.models import (
     UNREADABLE,
     Action,
@@ -56,12 +56,7 @@ def undo(run: str, target: Target, *, progress: Progress | None = None) -> Outco
     Raise RunError if there is no such prune or its trash is gone, RunBusyError if another run is
     under way, and DatabaseError if what killed runs had done cannot be found out.
     """
-    with journal_of(target.home, target.owner, target.clock) as journal:
-        if journal is None:
-            raise RunError(f"there is no run {run} in {target.home}")
-        kind = journal.find(run).kind
-        if kind is not RunKind.PRUNE:
-            raise RunError(f"run {run} is no prune but one of kind {kind.value}; nothing was done")
+    refuse_other_kind(target, run, RunKind.PRUNE)
     restorer: RunRestorer | None = None
     try:
         with running_on(target, f"undo of {run}") as runs:

@@ -12,11 +12,12 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from exporter.evidence.models import ProcessFacts
 from exporter.hermes.checkpoints import CheckpointLayout
 from exporter.hermes.own_pruning import OwnPruning
 from exporter.pruner.decide.stores import Amount, Store
 from exporter.pruner.expected import ExpectedFolder, ExpectedProject
-from exporter.reaper.models import ProcessFacts, ReaperRules
+from exporter.reaper.models import ReaperRules
 from exporter.snapshot import DiskKind, Filesystem, Hold
 
 

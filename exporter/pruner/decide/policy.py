@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from exporter.config.prune import ThresholdName
 from exporter.hermes.prunable_names import is_denied
 from exporter.pruner.decide.findings import Finding, FindingBuilder, Scope
+from exporter.pruner.decide.inventory import HomeFile
 from exporter.pruner.decide.items import ItemGroup, file_item
 
 Find = Callable[[Scope, "Policy"], Finding]
@@ -70,22 +71,42 @@ class Policy:
         return self.gather is not None and self.gather.has(path)
 
 
-def find_files(reason: str) -> Find:
+def find_files(reason: str, *, newest_stays: bool = False) -> Find:
     """Return a `find` for the files that a policy gathers: each goes when it is old enough.
 
-    `reason` may say `{age}`.
+    `reason` may say `{age}`. With `newest_stays` the newest file of each folder stays, however old
+    it is: for files of which Hermes reads the newest again.
     """
 
     def find(scope: Scope, policy: Policy) -> Finding:
         found = FindingBuilder(scope, policy.name)
-        for file in scope.inventory.gathered.get(policy.name, ()):
-            kept_by = "restored" if file.path in scope.protection.restored else ""
+        files = scope.inventory.gathered.get(policy.name, ())
+        newest = _newest_by_folder(files) if newest_stays else {}
+        for file in files:
             found.consider(
                 file_item(file, policy.lowers),
                 clock=file.modified_at,
                 reason=reason,
-                kept_by=kept_by if file.is_own else "not_own",
+                kept_by=_kept_by(file, scope, newest),
             )
         return found.finding()
 
     return find
+
+
+def _newest_by_folder(files: Iterable[HomeFile]) -> dict[str, float]:
+    """Return when the newest file of each folder was modified."""
+    newest: dict[str, float] = {}
+    for file in files:
+        folder = os.path.dirname(file.path)
+        newest[folder] = max(file.modified_at, newest.get(folder, file.modified_at))
+    return newest
+
+
+def _kept_by(file: HomeFile, scope: Scope, newest: Mapping[str, float]) -> str:
+    """Return the rule that keeps a file; empty if none does."""
+    if not file.is_own:
+        return "not_own"
+    if file.path in scope.protection.restored:
+        return "restored"
+    return "newest_file" if newest.get(os.path.dirname(file.path)) == file.modified_at else ""

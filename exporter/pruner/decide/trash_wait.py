@@ -20,12 +20,12 @@ import apsw
 import msgspec
 
 from exporter.errors import DatabaseError
+from exporter.evidence.liveness import read_boot_time
 from exporter.evidence.procfs import read_stat
 from exporter.hermes import database
 from exporter.hermes.schema import probe_schema
 from exporter.pruner.beside import ProcessesAtPrune
 from exporter.pruner.models import Act
-from exporter.reaper.watched_idleness import read_boot_time
 from exporter.runs.journal import RunJournal
 from exporter.runs.models import ActionState
 from exporter.writing.emptied_rows import RowState, row_states

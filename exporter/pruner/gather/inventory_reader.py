@@ -16,6 +16,7 @@ from msgspec import Struct, structs
 
 from exporter.errors import DatabaseError
 from exporter.evidence.liveness import LivingOwners
+from exporter.evidence.models import ProcessFacts
 from exporter.hermes import database
 from exporter.hermes.continuity import (
     DatabaseFingerprint,
@@ -30,12 +31,7 @@ from exporter.hermes.routing import read_routing
 from exporter.hermes.schema import probe_schema
 from exporter.hermes.session_files import FileOwners
 from exporter.hermes.session_queries import SessionQueries
-from exporter.pruner.decide.inventory import (
-    Inventory,
-    InventorySession,
-    Safeguards,
-    SessionFile,
-)
+from exporter.pruner.decide.inventory import Inventory, InventorySession, Safeguards, SessionFile
 from exporter.pruner.gather.checkpoints import CheckpointReader, KnownWorkdirs
 from exporter.pruner.gather.earlier_runs import EarlierRuns, read_runs
 from exporter.pruner.gather.inventory_sessions import read_sessions
@@ -50,7 +46,7 @@ from exporter.pruner.models import (
     PruneMemory,
     SeenDatabase,
 )
-from exporter.reaper.models import ProcessFacts, ReaperRules
+from exporter.reaper.models import ReaperRules
 from exporter.scan.disk.scanner import DiskScanner
 from exporter.scan.filesystem import filesystem_of
 from exporter.scan.mount_namespaces import MountNamespaces, Process

@@ -14,12 +14,12 @@ from msgspec import Struct, structs
 
 from exporter.config.mode import Mode
 from exporter.config.prune import Prune, ThresholdName
+from exporter.evidence.models import ProcessFacts
 from exporter.hermes import database
 from exporter.hermes.routing import routing_file
 from exporter.pruner.decide.report import threshold_reports
 from exporter.pruner.decide.thresholds import Pressure, Reading, assess, disk_reading
 from exporter.pruner.models import PruneMemory, PruneReport
-from exporter.reaper.models import ProcessFacts
 from exporter.runs.folder import NAME as RUNS
 from exporter.scan.filesystem import filesystem_of
 from exporter.snapshot import DiskReport

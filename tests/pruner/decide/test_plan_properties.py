@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from exporter.config.prune import Caps, Keep, Prune, Threshold, ThresholdName, Thresholds
-from exporter.evidence.models import Liveness
+from exporter.evidence.models import LeaseFact, Liveness
 from exporter.pruner.decide.inventory import Inventory, InventorySession, ParentLink, Safeguards
 from exporter.pruner.decide.lineage import Lineages
 from exporter.pruner.decide.protection import protect
 from exporter.pruner.decide.thresholds import note_run, relief_of
 from exporter.pruner.models import Act, PruneMemory, PrunePlan
-from exporter.reaper.models import LeaseFact
 from exporter.snapshot import DiskKind, Hold
 from tests.support.prune_plans import (
     DAY,

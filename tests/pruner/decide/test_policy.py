@@ -153,5 +153,24 @@ def test_what_a_policy_gathers_goes_by_age_unless_it_is_kept(
     assert len(plan(found, filter_by=Filter(include_undone=True)).actions) == 3
 
 
+def test_the_newest_file_of_each_folder_stays_if_the_policy_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However old it is: Hermes may read it again. Of two that are equally new both stay."""
+    name = "request_dumps"
+    find = find_files("{age} old", newest_stays=True)
+    monkeypatch.setitem(POLICIES, name, Policy(name=name, find=find, gather=NOTES))
+    days = {"a/1": 90, "a/2": 80, "a/3": 2, "b/1": 70, "b/2": 60, "c/1": 50, "c/2": 50}
+    notes = tuple(
+        HomeFile(f"cron/output/{path}.md", 4096, NOW - age * DAY, True)
+        for path, age in days.items()
+    )
+    made = plan(inventory(gathered={name: notes}))
+    assert [each.target for each in made.actions] == [
+        *("cron/output/a/1.md", "cron/output/a/2.md", "cron/output/b/1.md"),
+    ]
+    assert kept(made) == {"newest_file": 3}  # b/2, c/1 and c/2; a/3 is only too young
+
+
 def test_a_policy_that_may_take_nothing_by_name_takes_nothing_by_name() -> None:
     assert not POLICIES["expired_trash"].may_take(DUMP.encode())

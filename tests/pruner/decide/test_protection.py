@@ -9,10 +9,10 @@ import pytest
 from msgspec import structs
 
 from exporter.config.prune import Keep, Policies, PolicySettings, Prune
-from exporter.evidence.models import Holder, Liveness, NamedSession
+from exporter.evidence.models import Holder, LeaseFact, Liveness, NamedSession, ProcessFacts
 from exporter.hermes.process_kinds import NamedBy, ProcessKind
 from exporter.pruner.decide.inventory import Inventory, ParentLink, Safeguards
-from exporter.reaper.models import LeaseFact, ProcessFacts, ReaperRules
+from exporter.reaper.models import ReaperRules
 from exporter.runs.models import Filter
 from exporter.snapshot import Hold, LockAnswer
 from tests.support.prune_plans import (

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from exporter.config.prune import Keep, Prune
+from exporter.evidence.models import ProcessFacts
 from exporter.hermes.checkpoints import CheckpointLayout
 from exporter.pruner.apply.execute import execute
 from exporter.pruner.apply.undo import undo
@@ -20,7 +21,6 @@ from exporter.pruner.decide.inventory import (
 )
 from exporter.pruner.gather.inventory_reader import InventoryReader
 from exporter.pruner.models import Act, PruneMemory, PrunePlan
-from exporter.reaper.models import ProcessFacts
 from exporter.runs.models import Filter
 from exporter.snapshot import DiskKind
 from tests.real.hermes import NEWEST, VERSIONS, Hermes, python_for

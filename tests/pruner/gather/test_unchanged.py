@@ -12,11 +12,12 @@ from msgspec import structs
 
 from exporter.config.mode import Mode
 from exporter.config.prune import Prune, Threshold, Thresholds
+from exporter.evidence.models import ProcessFacts
 from exporter.pruner.gather.inventory_reader import InventoryReader
 from exporter.pruner.models import PruneMemory
 from exporter.pruner.planning import Seen, plan
 from exporter.pruner.requests import PrunePlanRequest, PrunePlanResult
-from exporter.reaper.models import ProcessFacts, ReaperRules
+from exporter.reaper.models import ReaperRules
 from exporter.scan.disk.scanner import DiskScanner
 from exporter.scan.fork_pool import is_single_threaded
 from tests.support.prune_plans import SEEN

@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from exporter.config.prune import Keep, Prune
+from exporter.evidence.models import ProcessFacts
 from exporter.evidence.procfs import read_stat
 from exporter.pruner.decide.inventory import Checkpoint, WorkdirState
 from exporter.pruner.models import PruneMemory
-from exporter.reaper.models import ProcessFacts
 from exporter.scan.mount_namespaces import MountNamespaces, Process
 from exporter.snapshot import LockAnswer
 from tests.real.elsewhere import as_user
