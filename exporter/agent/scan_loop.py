@@ -159,15 +159,18 @@ class ScanLoop:
         )
         # Do not wait for a home that failed last time. Asked before the scan, which clears it.
         awaited = [not state.failed for state in dedicated]
+        before = self._last_survey
         jobs = [self._scheduler.start([state], self._scan_dedicated) for state in dedicated]
         shared = [state for state in ready if not self._workers.is_dedicated(state)]
         self._in_queues(shared, self._probe_one, (until - self._monotonic()) / 2)
-        probed = self._probed(shared)
-        surveyed = self._take_survey(probed)
-        self._in_queues(
-            probed, lambda state: self._read(state, surveyed), until - self._monotonic()
-        )
+        if probed := self._probed(shared):
+            surveyed = self._take_survey(probed)
+            self._in_queues(
+                probed, lambda state: self._read(state, surveyed), until - self._monotonic()
+            )
         self._finish([job for job, wait in zip(jobs, awaited, strict=True) if wait], until)
+        if self._last_survey is before:  # no home was read: processes may still name a new one
+            self._take_survey(())
         return self._view()
 
     def probe(self, timeout_seconds: float) -> None:
@@ -210,8 +213,7 @@ class ScanLoop:
     def _scan_dedicated(self, state: HomeState) -> None:
         self._probe_one(state)
         if state.new_probe is not None:
-            targets = survey_targets(state.home, state.new_probe, self.settings)
-            self._read(state, self._survey(targets).homes)
+            self._read(state, self._take_survey([state]))
 
     def _probe_one(self, state: HomeState) -> None:
         state.begin(self._monotonic())

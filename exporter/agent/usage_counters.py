@@ -144,11 +144,12 @@ class UsageCounter:
         )
         source, name = self._models(*own)
         key = _hash_of(model.model)
-        before = self._connection.execute(
+        found = self._connection.execute(
             "SELECT input, output, cache_read, cache_write, reasoning, estimated, actual "
             "FROM model_counted WHERE home = ? AND session = ? AND model = ?",
             (self._home, usage.key, key),
-        ).fetchone() or (0, 0, 0, 0, 0, 0.0, 0.0)
+        ).fetchone()
+        before = found or (0, 0, 0, 0, 0, 0.0, 0.0)
         now = (
             model.input,
             model.output,
@@ -164,10 +165,11 @@ class UsageCounter:
             self._add("tokens", source, name, kind, value - counted)
         self._add("cost_usd", source, name, "estimated", now[5] - before[5])
         self._add("cost_usd", source, name, "actual", now[6] - before[6])
-        self._connection.execute(
-            "INSERT OR REPLACE INTO model_counted VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (self._home, usage.key, key, *now),
-        )
+        if now != found:
+            self._connection.execute(
+                "INSERT OR REPLACE INTO model_counted VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (self._home, usage.key, key, *now),
+            )
 
     def _add(self, name: str, source: str, model: str, kind: str, amount: float) -> None:
         """Add to a counter. Figures that shrank (a rewritten transcript) subtract nothing."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final
 
 from msgspec import Struct
@@ -51,6 +52,9 @@ _SHAPES: Final[Mapping[LabelFamily, re.Pattern[str]]] = {
     LabelFamily.SOURCE_MODEL: re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,79}"),
     LabelFamily.END_REASON: re.compile(r"[a-z]{1,24}(_[a-z]{1,24}){0,4}"),
 }
+_LONGEST: Final = 124
+"""Characters of the longest value that has one of these shapes."""
+_REMEMBERED: Final = 512
 _SECRET: Final = re.compile(
     r"(?i)(^|[^a-z])(sk|pk|ghp|gho|xox[a-z]|key|token|bearer)[-_]|[A-Za-z0-9+]{32,}"
 )
@@ -58,6 +62,13 @@ _SECRET: Final = re.compile(
 
 def label_value(family: LabelFamily, value: str) -> str:
     """The value if it may be shown, `none` if there is none, `other` otherwise."""
+    if len(value) > _LONGEST:
+        return OTHER  # no shape allows it, and it is not to be remembered
+    return _label_value(family, value)
+
+
+@lru_cache(_REMEMBERED)
+def _label_value(family: LabelFamily, value: str) -> str:
     if not value:
         return NONE
     if _SHAPES[family].fullmatch(value) and not _SECRET.search(value):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from exporter.agent.scan_loop import ScanLoop
 from exporter.agent.state_store import StateStore
 from exporter.collectors.view import HomeView
 from exporter.config.settings import Settings
+from exporter.evidence.models import HomeFiles, Survey
+from exporter.evidence.survey import survey
 from exporter.reaper.models import JudgedSession, Verdict
 from exporter.snapshot import (
     DatabaseProbe,
@@ -270,6 +273,31 @@ def test_where_many_homes_were_set_apart_those_that_are_well_go_back(tmp_path: P
         for _ in range(2):
             assert all(home.up for home in running.run(60).homes)
             assert len(pool.dedicated_homes()[os.geteuid()]) == 8
+    finally:
+        running.close()
+        journal.close()
+
+
+def test_a_home_with_a_worker_of_its_own_costs_no_second_survey(tmp_path: Path) -> None:
+    """A survey reads every process of the host. It is taken once, also if no home can be read."""
+    home = small_home(tmp_path / "home")
+    pool, journal, taken = Pool(), StateStore.in_memory(), list[int]()
+
+    def count(targets: Sequence[HomeFiles]) -> Survey:
+        taken.append(len(targets))
+        return survey(targets, ours=pool.pids)
+
+    running = ScanLoop(Settings(), journal, named=[str(home)], pool=pool, survey=count)
+    try:
+        for dedicated in (False, True):
+            if dedicated:
+                pool.make_dedicated(os.geteuid(), str(home))
+            assert running.run(60).homes[0].up
+        assert len(taken) == 2
+        assert all(taken)
+        shutil.rmtree(home)
+        assert not running.run(60).homes[0].up
+        assert taken[2:] == [0]
     finally:
         running.close()
         journal.close()

@@ -398,7 +398,9 @@ def test_the_clock_as_it_was_at_first_is_remembered_for_the_boot_and_no_longer(
     first.close()
     second = StateStore.open(str(tmp_path))
     assert second.boot_began_at("one", 8200.0) == 1000.0
+    assert second.boot_began_at("one", 8300.0) == 1000.0
     assert second.boot_began_at("two", 9000.0) == 9000.0
+    assert second.boot_began_at("two", 9900.0) == 9000.0
 
 
 def test_labels_are_kept_and_another_process_can_read_them(tmp_path: Path) -> None:

@@ -47,3 +47,13 @@ def test_anything_else_is_other(family: LabelFamily, value: str) -> None:
 
 def test_nothing_is_none() -> None:
     assert label_value(LabelFamily.END_REASON, "") == "none"
+
+
+def test_the_longest_value_of_every_shape_is_shown() -> None:
+    longest = "_".join(["abcdefghijklmnopqrstuvwx"] * 5)
+    for family in (LabelFamily.END_REASON, LabelFamily.SOURCE_END_REASON):
+        assert label_value(family, longest) == longest
+        assert label_value(family, f"{longest}_") == "other"
+    model = "model/" * 13 + "ab"
+    assert label_value(LabelFamily.SOURCE_MODEL, model) == model
+    assert label_value(LabelFamily.SOURCE_MODEL, f"{model}c") == "other"
