@@ -144,6 +144,7 @@ def manual() -> str:
     page = Manpage(program())
     page.description = "watch, reap and prune what hermes-agent leaves behind"
     page.source, page.manual = f"{PROGRAM} {__version__}", "User Commands"
+    page.date = ""  # the day of `make docs` would change the page although nothing else has changed
     examples = [example for name in commands.NAMES for example in commands.load(name).EXAMPLES]
     for title, entries in (
         ("examples", [(line, purpose) for purpose, line in examples]),

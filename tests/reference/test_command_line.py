@@ -15,6 +15,7 @@ import pytest
 from exporter.cli import commands
 from exporter.cli.parser import Parser
 from exporter.reference import command_line
+from tests.real.hermes import REPOSITORY
 from tests.real.terminal import Terminal, terminal
 
 
@@ -45,6 +46,16 @@ def test_the_manual_tells_of_every_command_and_option(page: str) -> None:
 def test_the_manual_has_the_sections_people_look_for(page: str) -> None:
     for title in ("NAME", "SYNOPSIS", "EXIT STATUS", "FILES", "ENVIRONMENT"):
         assert f"\n{title}\n" in page
+
+
+def test_make_docs_was_run_since_the_command_line_changed() -> None:
+    """The completion for fish stands for all four files: our own code alone writes it."""
+    shipped = REPOSITORY / "deploy" / "completion" / "hermes-exporter.fish"
+    assert shipped.read_text() == command_line.completion("fish"), "run `make docs`"
+
+
+def test_the_manual_is_the_same_on_every_day() -> None:
+    assert command_line.manual().startswith('.TH HERMES\\-EXPORTER "1" "" ')
 
 
 def completed(folder: Path, *words: str) -> list[str]:
