@@ -1,8 +1,8 @@
 """Prune automatically: check the thresholds at intervals, and act where the mode is `enforce`.
 
-The check follows a scan, in the same thread and worker. It also gives the figures that are shown. A
-run has its own thread and worker, so scans continue meanwhile. Each user has at most one run at a
-time.
+The check follows a scan, in the same thread and worker. It also computes the figures of the pruner
+that metrics and pages show. A run has its own thread and worker, so scans continue meanwhile. Each
+user has at most one run at a time.
 """
 
 from __future__ import annotations
@@ -41,19 +41,20 @@ from exporter.workers.pool import Pool
 from exporter.workers.process import Worker
 
 _CLEAN_UP_CHECK_SECONDS: Final = 60.0
-"""While the daily clean-up is due, it is tried again after so long."""
+"""While the daily clean-up is due, the checks are this far apart."""
 _RETRY_SECONDS_MAX: Final = 3600.0
+"""Longest wait after runs that failed."""
 Job = Callable[[Worker], None]
 
 log = logs.get("pruner")
 
 
 class _Failure(NamedTuple):
-    """Runs of a home that failed one after another."""
+    """How many runs of a home failed in a row, and when the next one is tried."""
 
     times: int
     retry_at: float
-    """By the monotonic clock: no run is tried before."""
+    """By the monotonic clock."""
 
 
 class AutomaticPruner:
@@ -72,19 +73,22 @@ class AutomaticPruner:
         self._clock = clock
         self._last_check: dict[str, float] = {}
         self._check_began: dict[str, float] = {}
+        """When the scan that makes the check was asked for it."""
         self._check_from = float("-inf")
-        """By the monotonic clock: figures that were asked for before are out of date."""
+        """By the monotonic clock: figures that were asked for before this are out of date."""
         self._runs_at_check: dict[str, object] = {}
-        """The runs of each home when it was last checked: a run changes the figures."""
+        """`HomeState.runs_revision` of each home at its last check: a run changes the figures."""
         self._upkeep = AutomaticUpkeep(monotonic)
         self._checked_homes: set[str] = set()
+        """Homes that had a check since the agent started."""
         self._settling_tried: dict[str, tuple[str, ...]] = {}
-        """The open runs of each home at the last try to settle them."""
+        """The unfinished runs of each home when we last tried to settle them."""
         self._obstacles = Obstacles(log, "not pruned", "pruning goes on")
         self._failures = Obstacles(log, "prune failed, tried again later", "prunes succeed again")
         self._capped = logs.StateChange()
         self._locks: dict[int, threading.Lock] = {}
         self._busy: set[str] = set()
+        """Homes that have a run in progress, or one that waits for its turn."""
         self._failed: dict[str, _Failure] = {}
         self._stopping = False
         self._host = os.uname().nodename
@@ -111,7 +115,7 @@ class AutomaticPruner:
         return self._monotonic() - last >= interval
 
     def check_soon(self) -> None:
-        """Make the figures of all homes anew with the next scan that begins."""
+        """Check every home again, with the next scan that begins."""
         self._check_from = self._monotonic()
 
     def _has_new_runs(self, state: HomeState) -> bool:
@@ -125,7 +129,7 @@ class AutomaticPruner:
         return is_clean_up_due(self._clock(), last, self._host)
 
     def has_old_figures(self, state: HomeState) -> bool:
-        """True if the home had only its first scan so far, or a run since its last check."""
+        """True if the home had no check yet, or a run since its last check."""
         if state.home.path not in self._checked_homes:
             return True
         return state.home.path not in self._busy and self._has_new_runs(state)
@@ -135,7 +139,7 @@ class AutomaticPruner:
     ) -> PrunePlanRequest | None:
         """Return what the next scan must plan; None if no check is due.
 
-        `homes` are all that are watched: a full filesystem asks each for its share alone.
+        `homes` are all watched homes: if their filesystem is full, each has to free only its share.
         """
         if not self.is_due(state, settings):
             return None
@@ -175,7 +179,7 @@ class AutomaticPruner:
             return
         state.prune = self._with_failure(home.path, planned.report)
         acts = own.prune.mode is Mode.ENFORCE and home.may_write and bool(planned.plan.actions)
-        # A clean-up that has something to do is done only after its run; until then it is due.
+        # A clean-up with something to do counts as done after its run, and is due until then.
         cleaned = by_age and not acts and not planned.plan.blocked
         self._remember(state, self._with_clean_up(planned.memory, cleaned=cleaned))
         self._obstacles.note(state, planned.plan.why if planned.plan.blocked else "")
@@ -185,8 +189,7 @@ class AutomaticPruner:
         if planned.plan.actions and not self._may_try(home.path):
             return
         if planned.plan.actions:
-            # A process that opens the database from now on is not part of this evidence: it counts
-            # as new.
+            # Keep this evidence: a process that opens the database later then counts as new.
             evidence, planned_at = state.evidence, self._monotonic()
             self._start_run(
                 state,
@@ -199,15 +202,15 @@ class AutomaticPruner:
             self._start_run(state, lambda worker: self._upkeep.run(worker, state, own))
 
     def _starts_settling(self, state: HomeState) -> bool:
-        """True if runs that were killed are being settled now. Until then no plan would be right.
+        """Start to settle the runs that were killed; True if that was started.
 
-        Each set of open runs is tried once here. Runs that cannot be settled do not block pruning;
-        the next run tries them again.
+        Until they are settled, a plan may be wrong. Each set of unfinished runs is tried once here.
+        Runs that cannot be settled do not block pruning; the next run tries them again.
         """
         open_runs, evidence = state.unfinished_runs, state.evidence
         if self._settling_tried.get(state.home.path) == open_runs or evidence is None:
             return False
-        # The first time even without open runs: that makes the reserve, before the disk is full.
+        # The first time also without unfinished runs: this makes the reserve for a full disk.
         self._settling_tried[state.home.path] = open_runs
         if not state.home.may_write:
             return False
@@ -232,9 +235,7 @@ class AutomaticPruner:
         threading.Thread(target=self._run, args=(state, job), name="prune", daemon=True).start()
 
     def _lock_of(self, owner: int) -> threading.Lock:
-        """Return the lock of this user: one run at a time per user, so users do not wait for each
-        other.
-        """
+        """Return the lock of this user. Each user has one run at a time, and waits for no other."""
         return self._locks.setdefault(owner, threading.Lock())
 
     def _run(self, state: HomeState, job: Job) -> None:
@@ -249,15 +250,17 @@ class AutomaticPruner:
         finally:
             self._busy.discard(home.path)
             if home.path not in self._failed:
-                self._last_check.pop(home.path, None)  # the next scan shows what came of it
+                self._last_check.pop(home.path, None)  # the next scan shows the result
 
     def _may_try(self, path: str) -> bool:
         failure = self._failed.get(path)
         return failure is None or self._monotonic() >= failure.retry_at
 
     def _note_result(self, state: HomeState, why: str) -> None:
-        """Note how a run went. After a failure the next try waits, longer each time; a run costs a
-        process, and a disk that is read-only stays so. One line is logged per change of state.
+        """Note how a run went; `why` is empty if it succeeded.
+
+        After each failure in a row the next try waits longer: a run costs a process, and what
+        failed it (a read-only disk) often stays. The log has one line per change of state.
         """
         path = state.home.path
         if self._stopping:
@@ -274,7 +277,7 @@ class AutomaticPruner:
         self._failures.note(state, why)
 
     def _with_failure(self, path: str, report: PruneReport) -> PruneReport:
-        """Add that runs fail; without it a plan that is never carried out would look healthy."""
+        """Add to the report that runs fail: a plan that is never executed must not look healthy."""
         if path not in self._failed or RUN_FAILED in report.blocked:
             return report
         return structs.replace(report, blocked=[RUN_FAILED, *report.blocked][:REASONS_MAX])
@@ -293,7 +296,7 @@ class AutomaticPruner:
         wanted = self._settings.for_home(state.home).prune.mode is Mode.ENFORCE
         waited = self._monotonic() - planned_at
         if not wanted or waited > own.prune.plan_ttl_seconds:
-            return  # too old or no longer wanted; the next check plans again
+            return  # the plan is too old, or no longer wanted; the next check plans again
         request = prune_request(state.home, evidence, own, planned)
         pruned = worker.call(protocol.PRUNE, request)
         taken = frozenset(pruned.done)
@@ -348,7 +351,7 @@ class AutomaticPruner:
             )
 
     def close(self) -> None:
-        """Stop. A run in progress ends with its worker; the next run finds out what it had done."""
+        """Stop. A run in progress ends with its worker; the next run settles what it has done."""
         self._stopping = True
 
 

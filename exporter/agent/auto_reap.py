@@ -1,7 +1,7 @@
-"""Reap automatically, at intervals, after a scan, where the mode is `enforce`.
+"""Reap automatically: after a scan, at intervals, in homes whose mode is `enforce`.
 
-It acts only on what the same scan read and judged, in the thread of that scan. An obstacle is
-logged once, and the next interval tries again.
+A reap acts only on what the scan before it read and judged, and runs in the thread of that scan. If
+something prevents a reap, this is logged once, and the next interval tries again.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class AutomaticReaper:
         return ReapPlanRequest(ReapLimits.of(settings.for_home(state.home).reaper))
 
     def act(self, state: HomeState, settings: Settings) -> None:
-        """Reap, if a reap is due and the scan succeeded."""
+        """Execute the plan that the scan made, if it made one, and heal what needs it."""
         if state.trouble is not Trouble.NONE or state.evidence is None:
             return
         home, plan = state.home, state.plans.reap
@@ -61,13 +61,13 @@ class AutomaticReaper:
         elif state.plans.problem and self.is_due(state, settings):
             self._last_reap[home.path] = self._monotonic()
             self._obstacles.note(state, state.plans.problem)
-        # What our own journal says we did wrong is corrected in every mode, within one scan.
+        # Sessions that we ended by mistake are healed within one scan, also in the mode `observe`.
         if plan is None and not (state.needs_healing and home.may_write):
             return
         own = settings.for_home(home)
-        order = reap_request(home, state.evidence, own, plan)
+        request = reap_request(home, state.evidence, own, plan)
         try:
-            self._log_outcome(state, client.call(self._pool, home, protocol.REAP, order))
+            self._log_outcome(state, client.call(self._pool, home, protocol.REAP, request))
         except RefusedError as error:
             self._obstacles.note(state, str(error))
         except TimeoutError:

@@ -1,8 +1,8 @@
-"""Runs that a person asks of a running agent: each in a thread, with workers of its own.
+"""Runs that a running agent makes for a command: each in its own thread, with its own workers.
 
 A run does what the command would do without an agent, but with the agent's settings and with
-evidence that only the agent can see. It waits for no scan, and no scan or scrape waits for it. The
-workers act as the owner of the home, and refuse what they would refuse to a command.
+evidence that only the agent can see. It waits for no scan, and no scan or scrape waits for it. Its
+workers act as the owner of the home, and refuse the same things as without an agent.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ T = TypeVar("T")
 _RUNS_MAX: Final = 8
 _RUNS_PER_USER: Final = 2
 _GO_SECONDS: Final = 30.0
-"""How long a run that is ready waits for its command."""
+"""How long a run that is ready to begin waits for `Caller.go`."""
 _PROGRESS_SECONDS: Final = 0.1
+"""Least time between two messages about progress."""
 _STOP_SECONDS: Final = 5.0
-"""How long the agent waits at its end for runs to reach a safe point."""
+"""How long an agent that stops waits for its runs to reach a safe point."""
 
 
 class CommandGoneError(ExporterError):
@@ -51,23 +52,25 @@ class Caller:
         self._ready = threading.Event()
         self._gone = self._closed = False
         self.has_begun = False
-        """True once something may have been done."""
+        """True once the run may have changed something."""
         self._told_at = 0.0
 
-    # The command, by the thread that serves the socket
+    # Called by the thread that serves the socket
 
     def go(self) -> None:
+        """The command is ready: its run may begin."""
         self._ready.set()
 
     def cancel(self) -> None:
+        """The person pressed Ctrl-C: the run stops at its next safe point."""
         with self._lock:
             if not self._closed:
                 self._cancellation.request()
 
     def leave(self) -> bool:
-        """The command is gone: a run that goes on is stopped at its next safe point.
+        """The command is gone: its run stops at its next safe point.
 
-        Return False if none has begun; then none will.
+        Return False if the run has not begun; then it never will.
         """
         self.cancel()
         with self._lock:
@@ -81,11 +84,11 @@ class Caller:
             self._closed = True
             self._cancellation.close()
 
-    # The run, by its own thread
+    # Called by the thread of the run
 
     @contextmanager
     def acting(self, run: str) -> Iterator[Cancellation]:
-        """A `manual_run.Acting`: begin only when the command is ready for it."""
+        """Wait until the command is ready, then let the run begin; see `manual_run.Acting`."""
         self._send(RunBegins(run))
         self._ready.wait(_GO_SECONDS)
         with self._lock:
@@ -119,7 +122,7 @@ class CommandRuns:
     def start(
         self, uid: int, homes: Sequence[Home], caller: Caller, work: Callable[[HostService], T]
     ) -> Future[T]:
-        """Do this for a user, in a thread; raise ExporterError if there are too many already."""
+        """Do `work` for a user, in a thread; raise ExporterError if there are too many runs."""
         with self._lock:
             if self._closing:
                 raise ExporterError("the agent is stopping")
@@ -138,7 +141,7 @@ class CommandRuns:
         return future
 
     def abandon(self, caller: Caller) -> None:
-        """The command is gone: its run is stopped at the next safe point, a scan at once."""
+        """The command is gone: its run stops at the next safe point, its scan at once."""
         with self._lock:
             loop = self._running.get(caller)
         if not caller.leave() and loop is not None:
@@ -190,11 +193,11 @@ class CommandRuns:
                 loop.close()
 
     def _plans_of(self, uid: int) -> str:
-        """Return where this user's printed plans are kept: no user can name another's."""
+        """Return the folder of this user's printed plans: no user can execute another's plan."""
         return os.path.join(self._state_dir, "users", str(uid)) if uid else self._state_dir
 
     def close(self) -> None:
-        """Stop all runs at their next safe point; end those that do not reach it soon."""
+        """Stop all runs at their next safe point; end the workers of those that take too long."""
         with self._lock:
             self._closing = True
             running = dict(self._running)

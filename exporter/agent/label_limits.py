@@ -1,8 +1,8 @@
-"""Limit label values: the first seen get the places, later ones become `other`.
+"""Limit the values of a label: the first values get the places, later ones become `other`.
 
-A value without activity for `IDLE_DAYS` gives its place to a new one that is active, so that next
-year's model has a name. Its counters stay in the store and are not shown (`StateStore.counters`):
-should it come back, it goes on from its total.
+A value without activity for `IDLE_DAYS` loses its place to a new value that is active, so that a
+model of next year is shown by its name. The counters of the old value stay in the store, but are
+not shown (`StateStore.counters`). If it comes back, they continue from their totals.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ CREATE TABLE IF NOT EXISTS label_activity (
     day INTEGER NOT NULL, PRIMARY KEY (home, family, value)
 ) WITHOUT ROWID;
 """
-"""When each value was last active. Outside the versioned tables: older agents do not need it."""
+"""When each value was last active. It is not part of the versioned tables: an older agent works
+without it.
+"""
 _SEPARATOR: Final = "\x1f"
+"""Between the parts of a stored value, such as source and model."""
 
 
 def allow(
@@ -35,10 +38,10 @@ def allow(
     active: Collection[tuple[str, ...]] = (),
     today: int,
 ) -> AllowedValues:
-    """Give these values places while there are free ones, and remember which values have one.
+    """Give places to these values while there are free ones, and return the values that have one.
 
-    `active` are the values that were seen to be used. Only one of these takes the place of an idle
-    one: rows of long ago must not take turns.
+    `active` are the values that were used since the last scan. Only an active value takes the place
+    of an idle one. Otherwise values of old rows would take the place from each other in turn.
     """
     places = _Places(connection, home, family, today)
     for value in values:
@@ -62,7 +65,7 @@ class _Places:
         self._connection = connection
         self._key = home, family.value
         self._today = today
-        # A value without a day was given its place by an earlier version: its time begins now.
+        # A value without a day got its place from an earlier version: it counts as active today.
         self.days: dict[tuple[str, ...], int | None] = {
             tuple(value.split(_SEPARATOR)): day
             for value, day in connection.execute(
@@ -78,6 +81,7 @@ class _Places:
         return all(part == OTHER for part in value)
 
     def touch(self, value: tuple[str, ...]) -> None:
+        """Note that a value which has a place is active today."""
         if value in self.days and self.days[value] != self._today:
             self.days[value] = self._today
             self._connection.execute(
@@ -86,6 +90,7 @@ class _Places:
             )
 
     def give(self, value: tuple[str, ...]) -> None:
+        """Give a place to a value."""
         self._connection.execute(
             "INSERT OR IGNORE INTO admitted VALUES (?, ?, ?)", (*self._key, _SEPARATOR.join(value))
         )
@@ -93,7 +98,7 @@ class _Places:
         self.touch(value)
 
     def make_room(self, active: Collection[tuple[str, ...]]) -> bool:
-        """Take the place of the value that was idle longest; False if none was idle long enough."""
+        """Free the place of the value that was idle longest; False if none was idle long enough."""
         idle = [
             (day, value)
             for value, day in self.days.items()

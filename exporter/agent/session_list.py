@@ -20,7 +20,7 @@ from exporter.runs.models import Evidence
 from exporter.snapshot import OpenSession
 
 _BYTES_MAX: Final = 4 * 1024 * 1024
-"""Compressed size. Tens of thousands of sessions fit; sessions beyond it are only counted."""
+"""Compressed size. Tens of thousands of sessions fit; more sessions are only counted."""
 
 
 def public_id(session_id: str) -> str:
@@ -37,6 +37,7 @@ class SessionList:
     def __init__(self) -> None:
         self._pages: list[bytes] = []
         self._next: list[bytes] | None = None
+        """The list that is being added to; `close` puts it in the place of `_pages`."""
         self._next_bytes = self._next_left_out = 0
         self.left_out = 0
         """Open sessions missing from the list because it would be too long."""
@@ -44,8 +45,10 @@ class SessionList:
         """Changes when another list replaces this one."""
 
     def add(self, sessions: Sequence[JudgedSession], *, first: bool) -> None:
+        """Add a page of sessions; `first` begins a new list."""
         if first or self._next is None:
             self.clear()
+        # After one page was left out, all are: a later, smaller page must not fill the gap.
         if self._next is None or self._next_left_out:
             self._next_left_out += len(sessions)
             return
@@ -57,6 +60,7 @@ class SessionList:
         self._next_bytes += len(page)
 
     def clear(self) -> None:
+        """Begin a new list; the one that is shown stays until `close`."""
         self._next = []
         self._next_bytes = self._next_left_out = 0
 

@@ -1,4 +1,4 @@
-"""The agent's own memory, in its state directory: labels, admitted values and counters.
+"""The agent's own memory, in its state directory: labels, admitted label values and counters.
 
 Prometheus counters must never fall, but the rows they are summed from are pruned, rewritten and
 restored. So the store remembers what was counted of each session ever seen, and a scan adds only
@@ -37,6 +37,7 @@ from exporter.pruner.models import PruneMemory
 from exporter.runs.journal_file import transaction
 from exporter.snapshot import OTHER, SessionUsage
 
+# Only counters whose label values have a place; char(31) is `_SEPARATOR` of `label_limits`.
 _SHOWN_COUNTERS: Final = """
 SELECT name, source, model, kind, counters.value FROM counters
 JOIN homes ON homes.id = counters.home WHERE path = :path AND (
@@ -72,7 +73,7 @@ DELETE FROM session_counted
 """
 
 KEEP_DAYS: Final = 90
-"""How long a home or session that is gone is remembered: as long as it may be restored."""
+"""How long a home or session that is gone is remembered: an undo may restore it."""
 
 
 class StateStore:
@@ -86,13 +87,15 @@ class StateStore:
         self._lock = threading.Lock()
         self.path = path
         self.damage = ""
-        """What is wrong with the file; if anything is, the agent goes on in memory."""
+        """What is wrong with the file; if this is not empty, the store is in memory."""
         self.is_whole = True
-        """False if the counters began again when the file was damaged."""
+        """False if the counters began at zero again, because the file was damaged."""
         self._suspect = False
         """True if the file was changed by another program, or could not be read."""
         self._stamp = stamp(path)
+        """Inode, size and time of the file after our last write."""
         self._boots: list[tuple[str, float]] = []
+        """The row of the table `boots`, in case the file is damaged."""
 
     @classmethod
     def open(cls, state_dir: str, clock: Callable[[], float] = time.time) -> StateStore:
@@ -111,7 +114,7 @@ class StateStore:
         self._connection.close()
 
     def write_anew_if_gone(self) -> bool:
-        """If the file was deleted under the agent, write it anew from memory; True if so."""
+        """If the file was deleted while it was open, write it again from memory; True if so."""
         if self.path == ":memory:" or os.path.exists(self.path):
             return False
         with self._lock:
@@ -120,10 +123,10 @@ class StateStore:
         return True
 
     def leave_if_damaged(self) -> bool:
-        """If the file was damaged under the agent, set `damage` and go on in memory; True if so.
+        """If the file was damaged while it was open, set `damage` and go on in memory; True if so.
 
-        SQLite has much of the file in its cache, so it may not notice damage for days. Only a file
-        that was changed by another program, or could not be read, is checked.
+        SQLite has much of the file in its cache, so it may not notice damage for days. The file is
+        checked only after another program has changed it, or it could not be read.
         """
         with self._lock:
             now = stamp(self.path)
@@ -134,7 +137,7 @@ class StateStore:
             if self.damage:
                 self._connection, self.is_whole = copy_to_memory(self._connection, self._today())
                 if not self.is_whole:
-                    # Else a clock that was stepped before would look right.
+                    # Without it, a step of the clock since this boot would no longer be noticed.
                     self._connection.executemany("INSERT INTO boots VALUES (?, ?)", self._boots)
         return bool(self.damage)
 
@@ -184,8 +187,8 @@ class StateStore:
     def keep_homes(self, owners: Mapping[str, int]) -> None:
         """Remember that these homes exist today, and their owners; forget homes gone for long.
 
-        Until a home is forgotten, no other home can get its label and continue its series. A home
-        that returns later starts new series.
+        Until a home is forgotten, no other home can get its label and so continue its series. A
+        home that returns after it was forgotten starts new series.
         """
         today = self._today()
         with self._writing():
@@ -213,7 +216,14 @@ class StateStore:
     # The clock
 
     def boot_began_at(self, boot_id: str, began_at: float) -> float:
-        """Return when this boot began, by the wall clock when the agent first saw this boot."""
+        """Return when this boot began.
+
+        The first call for a boot stores `began_at`; later calls return that value. So a wall clock
+        that was stepped since does not change it.
+        """
+        for known, first in self._boots:
+            if known == boot_id:
+                return first
         with self._writing():
             self._connection.execute(
                 "INSERT OR IGNORE INTO boots VALUES (?, ?)", (boot_id, began_at)
@@ -234,7 +244,7 @@ class StateStore:
         return int(found[0]) if found else 0
 
     def count(self, path: str, page: Sequence[SessionUsage]) -> None:
-        """Add what these sessions used since they were last counted.
+        """Add to the counters what these sessions used since they were last counted.
 
         A page is counted as a whole or not at all. Counting it twice adds nothing.
         """
@@ -260,17 +270,17 @@ class StateStore:
             )
 
     def forget_sessions(self, path: str, told_since: float) -> None:
-        """Forget sessions gone for long. Every existing session was reported since `told_since`.
+        """Forget sessions gone for long: those not seen for `KEEP_DAYS` before `told_since`.
 
-        A session is kept until no undo can restore it any more. Otherwise it would be counted
-        twice.
+        Every session that exists was reported since `told_since`. A session is remembered until no
+        undo can restore it: otherwise a restored session would be counted twice.
         """
         last = {"path": path, "last": _day(told_since) - KEEP_DAYS}
         with self._writing():
             self._connection.execute(_FORGET_SESSIONS, last)
 
     def counters(self, path: str) -> list[CounterValue]:
-        """Return the counters of values that have a place, and of `other`."""
+        """Return the counters whose label values have a place, and those of `other`."""
         with self._using():
             rows: list[Any] = self._connection.execute(
                 _SHOWN_COUNTERS, {"path": path, "other": OTHER}
@@ -357,7 +367,7 @@ class StateStore:
         values: Iterable[tuple[str, ...]],
         active: Collection[tuple[str, ...]] = (),
     ) -> AllowedValues:
-        """Return which of these label values have a place; the first seen keep theirs in use."""
+        """Return the label values that have a place; see `label_limits.allow`."""
         with self._writing():
             return allow(
                 self._connection,
@@ -384,10 +394,10 @@ def decode_prune_memory(text: str) -> PruneMemory:
 
 
 def copy_memories(state_dir: str, store: StateStore) -> None:
-    """Copy what an agent's state directory remembers of each home into this store.
+    """Copy what an agent's state directory remembers of each home into this store:
 
-    That is the label, the pruner's memory and what was watched; and when this boot began, so that
-    commands too notice a clock that was stepped since.
+    - the label, the pruner's memory and the watched idleness of each home;
+    - when this boot began, so that commands too notice a clock that was stepped since.
 
     What cannot be read stays unknown. Nothing is locked: the agent continues to write.
     """
@@ -415,7 +425,7 @@ def copy_memories(state_dir: str, store: StateStore) -> None:
 
 
 def _by_home(connection: apsw.Connection, query: str) -> dict[str, Any]:
-    """Return a value by the path of its home; none if an older agent wrote the state."""
+    """Return a value for each path of a home; none if an older agent wrote the file."""
     try:
         rows: list[Any] = connection.execute(query).fetchall()
     except apsw.SQLError:

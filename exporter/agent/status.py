@@ -25,7 +25,7 @@ def status(
 ) -> dict[str, Any]:
     """Return all homes in one document; `public` omits what HTTP must not show: paths, PIDs.
 
-    `by_agent`: an agent answers, and `started_at` is when it began.
+    `by_agent` is True if an agent answers, and not a command alone; `started_at` is when it began.
     """
     refused = [
         {"path": each.path, "why": each.why, "fix": each.fix, "own": each.own}
@@ -45,7 +45,7 @@ def status(
 
 
 def modes(settings: Settings) -> dict[str, str]:
-    """Return the modes: `enforce` if at least one home may have anything ended or deleted."""
+    """Return the mode of reaper and pruner: `enforce` if at least one home is enforced."""
     entries = tuple(home for home in settings.homes if home.watch)
     sections: tuple[Settings | ConfiguredHome, ...] = (
         (settings, *entries) if settings.discover or not entries else entries
@@ -88,10 +88,12 @@ def _home(home: HomeView, *, public: bool, by_agent: bool) -> dict[str, Any]:
         "breaker": home.runs.tripped,
         "would_reap": dead if home.up else None,
         "slow_start": _slow_start(home, dead),
+        # What an automatic run would take now.
         "would_prune": {
             "items": home.prune.would_items if home.prune is not None else None,
             "bytes": home.prune.would_bytes if home.prune is not None else None,
         },
+        # What `prune` by hand would take now.
         "could_prune": {
             "items": home.prune.could_items if home.prune is not None else None,
             "bytes": home.prune.could_bytes
@@ -111,17 +113,17 @@ def _home(home: HomeView, *, public: bool, by_agent: bool) -> dict[str, Any]:
 
 
 def cannot_write(home: HomeView, *, by_agent: bool) -> str | None:
-    """Return why nothing that is planned can be done; null if nothing is known against it.
+    """Return why the plans cannot be executed; None if nothing is known against it.
 
-    An agent that only observes is often not allowed to write homes, and need not be: a command then
-    does it without the agent.
+    An agent that only observes needs no permission to write homes, and often has none. Commands
+    then act without it, so this is no obstacle.
     """
     acts = home.reaper_enforcing or home.prune_enforcing or not by_agent
     return (home.probe.cannot_write or None) if acts and home.probe is not None else None
 
 
 def _capped(home: HomeView) -> dict[str, Any] | None:
-    """Return what automatic runs leave for later; null if that is nothing."""
+    """Return what `prune.caps` makes automatic runs leave for later; None if that is nothing."""
     found = home.prune.capped if home.prune is not None else None
     if found is None:
         return None
@@ -133,7 +135,7 @@ def _capped(home: HomeView) -> dict[str, Any] | None:
 
 
 def _waiting(each: UnknownCount, *, public: bool) -> dict[str, Any]:
-    """Return what sessions that are not judged wait for."""
+    """Return why sessions are `unknown`, and until when."""
     row: dict[str, Any] = {} if public else {"process": each.process}
     return row | {
         "reason": each.reason.value,
@@ -158,7 +160,7 @@ def _slow_start(home: HomeView, dead: int) -> dict[str, int] | None:
 
 
 def _leaked(home: HomeView) -> list[dict[str, Any]]:
-    """Count the dead sessions by source and cause; of the sources only known words are shown."""
+    """Count the dead sessions by source and cause; a source that may not be shown is `other`."""
     counts: Counter[tuple[str, str]] = Counter()
     for each in home.leaks:
         counts[label_value(LabelFamily.SOURCE, each.source), each.cause.value] += each.sessions
@@ -219,7 +221,7 @@ def _thresholds(home: HomeView) -> list[dict[str, Any]]:
 
 
 def _verdicts(home: HomeView, open_now: int | None) -> dict[str, int | None]:
-    """Count the open sessions by verdict; null if the database was not read: 0 would be a claim."""
+    """Count the open sessions by verdict; None, not 0, if the database was not read."""
     if open_now is None:
         return {verdict.value: None for verdict in Verdict}
     counts: dict[str, int | None] = {}

@@ -3,11 +3,12 @@
 This is systemd's notification protocol (`Type=notify`, `WatchdogSec=`): a datagram of KEY=VALUE
 lines to the socket in NOTIFY_SOCKET. Without that variable nothing is sent.
 
-A manager may also have opened the port already (socket activation, LISTEN_FDS). Then the agent
-needs no network access and can be denied it: nothing it sees could leave this host.
+A manager may also have opened the port already (socket activation, LISTEN_FDS). Then the unit can
+deny the agent all other network access, and nothing that the agent sees can leave this host.
 
-The event loop that answers scrapes sends the watchdog message, so each message proves that the loop
-works. It stops sending once the scan thread has missed its own deadline: then only a restart helps.
+The event loop that answers scrapes sends the watchdog messages, so each message proves that the
+loop works. The loop stops sending them once the scan thread has missed its deadline: then only a
+restart by the manager helps.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class ServiceManager:
         address = variables.pop("NOTIFY_SOCKET", "")
         microseconds = variables.pop("WATCHDOG_USEC", "")
         meant_for = variables.pop("WATCHDOG_PID", "") or str(os.getpid())
-        if not address.startswith(("/", "@")):
+        if not address.startswith(("/", "@")):  # "@" begins the name of an abstract socket
             return cls(None, None)
         watched = microseconds.isdecimal() and int(microseconds) and meant_for == str(os.getpid())
         return cls(address, int(microseconds) / 1e6 if watched else None)
@@ -75,14 +76,15 @@ class ServiceManager:
         while True:
             if scan_deadline.is_kept():
                 self._send("WATCHDOG=1")
-            await asyncio.sleep(self.watchdog_seconds / 3)
+            await asyncio.sleep(self.watchdog_seconds / 3)  # two messages may be late or lost
 
     def _send(self, *lines: str) -> None:
-        """Send these lines. Never wait, never fail: the agent serves even if the manager does not
-        listen.
+        """Send these lines. It never waits or fails: a manager that does not listen must not stop
+        the agent.
         """
         if self._address is None:
             return
+        # The kernel wants a zero byte where the variable has the "@" of an abstract socket.
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:

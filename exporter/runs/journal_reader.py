@@ -25,6 +25,7 @@ from exporter.runs.models import (
 )
 
 _LONGEST_RUN_SECONDS: Final = 86400.0
+"""No run takes longer; queries skip the actions of runs that began earlier."""
 
 
 class TakenAction(Struct, frozen=True):
@@ -38,8 +39,9 @@ class TakenAction(Struct, frozen=True):
 
 
 STOPPED_BY_VOLUME: Final = "%sessions would be ended in one pass, more than%"
-"""Version 0.1 stopped where many sessions were dead, and waited for a person. Slow start does not:
-such a stop in its journal holds no more."""
+"""Why version 0.1 stopped automatic reaping where many sessions were dead. Slow start has replaced
+that, so such a stop in an old journal no longer counts.
+"""
 
 
 class JournalReader(JournalCounts):
@@ -54,7 +56,7 @@ class JournalReader(JournalCounts):
 
     def list_runs(self) -> list[Run]:
         """All runs, the newest first."""
-        return self._runs("1")
+        return self._runs("1")  # a condition that is always true
 
     def has_runs(self, kind: RunKind) -> bool:
         """True if any run of this kind ever began."""
@@ -68,16 +70,21 @@ class JournalReader(JournalCounts):
         """True if a person accepted sessions with our end reason that no journal lists."""
         return bool(
             self._connection.execute(
-                "SELECT EXISTS (SELECT 1 FROM strangers WHERE mark = ?)", (end_reason,)
+                # `strangers`: ended sessions that no journal lists
+                "SELECT EXISTS (SELECT 1 FROM strangers WHERE mark = ?)",
+                (end_reason,),
             ).get
         )
 
     def unfinished_runs(self) -> list[Run]:
-        """Those under way; under the run lock those that were killed. The oldest first."""
+        """Runs without an end, the oldest first.
+
+        To the holder of the run lock these are killed runs: no other run can be under way.
+        """
         return self._runs("runs.finished_at IS NULL")[::-1]
 
     def unlisted(self, runs: Sequence[str]) -> list[str]:
-        """Return those of these ids that no run of this journal has."""
+        """Return those of these run ids that are not in this journal."""
         known: list[Any] = self._connection.execute("SELECT id FROM runs").fetchall()
         return [run for run in runs if (run,) not in set(known)]
 
@@ -88,7 +95,7 @@ class JournalReader(JournalCounts):
         return found[0]
 
     def find_listed(self, run: str) -> Run:
-        """Return a run with the sums of the actions that are still listed, not of trimmed ones."""
+        """Return a run; its sums are of the actions still listed, without the trimmed ones."""
         return self._listed("runs.id = ?", run)[0][0]
 
     def _runs(self, condition: str, *values: str) -> list[Run]:
@@ -99,7 +106,7 @@ class JournalReader(JournalCounts):
         ]
 
     def _listed(self, condition: str, *values: str) -> list[tuple[Run, int]]:
-        """Return runs, and how many of their actions are listed."""
+        """Return runs, and how many actions of each are still listed."""
         rows: list[Any] = self._connection.execute(
             _RUNS + condition + _NEWEST_RUNS_FIRST, values
         ).fetchall()
@@ -107,7 +114,7 @@ class JournalReader(JournalCounts):
             return [(_run(row), row[13]) for row in rows]
 
     def _trimmed_runs(self) -> dict[str, Sequence[Any]]:
-        """What trimming took of each run."""
+        """Return by run the sums of its trimmed actions, as a row of `trimmed_runs`."""
         if not self.was_trimmed():
             return {}
         rows: list[Any] = self._connection.execute("SELECT * FROM trimmed_runs").fetchall()
@@ -126,7 +133,7 @@ class JournalReader(JournalCounts):
         )
 
     def last_done(self, target: str, *actions: str) -> RecordedAction | None:
-        """Return the newest of such actions on this target that was done and not taken back."""
+        """Return the newest of these actions on a target that was done and not taken back."""
         found = self._actions(
             "target = ? AND state = 'done' AND action IN (SELECT value FROM json_each(?)) "
             "ORDER BY settled_at DESC LIMIT 1",
@@ -140,7 +147,7 @@ class JournalReader(JournalCounts):
         return self._actions("action = ?", action)
 
     def done_targets(self, *actions: str) -> frozenset[str]:
-        """Return the targets of such actions that were done, or may have been."""
+        """Return the targets of actions of these names that were done, or may have been."""
         rows: list[Any] = self._connection.execute(
             "SELECT DISTINCT target FROM actions WHERE state IN ('done', 'intended') "
             "AND action IN (SELECT value FROM json_each(?))",
@@ -149,7 +156,7 @@ class JournalReader(JournalCounts):
         return frozenset(target for (target,) in rows if isinstance(target, str))
 
     def done_at(self, action: str) -> dict[str, float]:
-        """The targets of such actions, and when each was last done."""
+        """The targets of actions of this name, and when the action was last done to each."""
         rows: list[Any] = self._connection.execute(
             "SELECT target, MAX(settled_at) FROM actions "
             "WHERE state = 'done' AND action = ? AND settled_at IS NOT NULL GROUP BY target",
@@ -158,7 +165,9 @@ class JournalReader(JournalCounts):
         return dict(rows)
 
     def unsettled(self, action: str) -> set[str]:
-        """The targets of such actions that no run has settled: it was stopped, or goes on."""
+        """The targets of actions of this name whose run was stopped, or goes on, before the result
+        was noted.
+        """
         rows: list[Any] = self._connection.execute(
             "SELECT DISTINCT target FROM actions WHERE state = 'intended' AND action = ?",
             (action,),
@@ -166,7 +175,7 @@ class JournalReader(JournalCounts):
         return {target for (target,) in rows}
 
     def targets_in_trash(self, action: str) -> frozenset[str]:
-        """Return the targets of such actions that are in the trash, and that no run gave back."""
+        """Return the targets of actions of this name that are in the trash and not given back."""
         rows: list[Any] = self._connection.execute(
             "SELECT DISTINCT target FROM actions JOIN runs ON runs.id = actions.run "
             "WHERE state = 'done' AND action = ? AND undoable_until IS NOT NULL",
@@ -175,7 +184,11 @@ class JournalReader(JournalCounts):
         return frozenset(target for (target,) in rows)
 
     def kept_rows(self, action: str) -> list[KeptRows]:
-        """Return, by run, the rows that such actions emptied and no run finished or gave back."""
+        """Return by run the session rows that this action emptied, and that still wait.
+
+        They are neither deleted nor given back yet. With them come the processes for which they
+        wait (`pruner.beside`).
+        """
         found: dict[str, dict[str, int]] = {}
         for run, number, target in self._connection.execute(_KEPT_ROWS, (action, FINISH_ROW)):
             found.setdefault(run, {})[target] = number
@@ -214,9 +227,9 @@ class JournalReader(JournalCounts):
         return max(0, int(found or 0))
 
     def taken_automatically(self, kind: RunKind, moment: float) -> Iterator[TakenAction]:
-        """Yield what automatic runs of this kind took since then, given back or not.
+        """Yield what automatic runs of this kind took since then, even if it was given back.
 
-        What a run has not settled counts as well: it may have been taken.
+        Actions without a result count as well: they may have been done.
         """
         rows: list[Any] = self._connection.execute(
             "SELECT action, target, bytes, COALESCE(settled_at, started_at), "
@@ -235,10 +248,9 @@ class JournalReader(JournalCounts):
         return {target for target, when in self.restored().items() if when >= moment}
 
     def restored(self) -> dict[str, float]:
-        """Everything that a person took back by hand, and when it was last.
+        """Everything that a person took back by hand, and when that was last.
 
-        An undo that was stopped may have taken back what it has not noted yet: until that is
-        settled, it counts as well.
+        Actions of an undo without a result count as well: they may have been done.
         """
         rows: list[Any] = self._connection.execute(
             "SELECT target, MAX(COALESCE(settled_at, started_at)) "
@@ -286,7 +298,7 @@ def _run(row: Sequence[Any]) -> Run:
 
 
 def _with_past(run: Run, listed: int, past: Sequence[Any] | None) -> Run:
-    """Return the run with what trimming took of its actions."""
+    """Return the run with the sums of its trimmed actions added."""
     if past is None:
         return run
     _, actions, size, undone, lines, sole_action = past
@@ -325,7 +337,7 @@ def _action(row: Sequence[Any]) -> RecordedAction:
 
 
 def _evidence(stored: str) -> tuple[Evidence, ...]:
-    """The evidence of an end; none of what another version may have written."""
+    """Return the evidence of an end; none if another version wrote it in another form."""
     try:
         return _EVIDENCE.decode(stored)
     except msgspec.ValidationError:

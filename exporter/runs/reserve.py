@@ -1,9 +1,12 @@
-"""A file that reserves a little space in a home that an agent enforces, for a full disk.
+"""A file in the home that reserves some disk space, for runs on a full disk.
 
 A run must be recorded before it frees space, and on a full disk even the record does not fit. So
-the agent reserves some space early. A run truncates the file when it needs that space, and the next
-run that ends with enough free space fills it again. An empty file says that this home has a
-reserve. Homes that are only pruned by hand have none.
+the agent reserves space early:
+
+- An agent in the mode `enforce` makes the file. Homes that are only pruned by hand have none.
+- A run on a full disk truncates the file and uses that space.
+- The next run that ends with enough free space fills the file again. Until then the empty file
+  shows that this home has a reserve.
 """
 
 from __future__ import annotations
@@ -15,14 +18,16 @@ from exporter.runs.folder import RunFolder
 
 NAME: Final = "reserve"
 SIZE_BYTES: Final = 4 * 1024 * 1024
-"""Enough to note as much as `prune.caps.items` allows, and for the folders of the trash."""
-_SCARCE: Final = 1
-_PLENTY: Final = 8
-"""Times the size: below the first it is released, above the second it is filled again."""
+"""Room for the records of as many items as `prune.caps.items` allows, and for folders of trash."""
+_RELEASE_BELOW_BYTES: Final = SIZE_BYTES
+_FILL_ABOVE_BYTES: Final = 8 * SIZE_BYTES
+"""Free space of the disk. The two are far apart, so that the file is not filled and emptied by
+turns.
+"""
 
 
 def has_reserve(folder: RunFolder) -> bool:
-    """True if space is kept here, or was until a full disk needed it."""
+    """True if the file exists, filled or empty."""
     try:
         os.stat(NAME, dir_fd=folder.descriptor, follow_symlinks=False)
     except OSError:
@@ -31,8 +36,8 @@ def has_reserve(folder: RunFolder) -> bool:
 
 
 def release_reserve(folder: RunFolder) -> None:
-    """If the disk is full, release the space that was kept for that."""
-    if _free_bytes(folder) >= _SCARCE * SIZE_BYTES:
+    """Release the reserved space if the disk is full."""
+    if _free_bytes(folder) >= _RELEASE_BELOW_BYTES:
         return
     try:
         descriptor = os.open(NAME, _FLAGS | os.O_TRUNC, dir_fd=folder.descriptor)
@@ -42,7 +47,7 @@ def release_reserve(folder: RunFolder) -> None:
 
 
 def make_reserve(folder: RunFolder) -> None:
-    """Begin to keep some space; it is filled now if there is plenty, else after a later run."""
+    """Make the file. It is filled now if the disk has enough space, else after a later run."""
     try:
         os.close(os.open(NAME, _FLAGS | os.O_CREAT, 0o600, dir_fd=folder.descriptor))
     except OSError:
@@ -51,8 +56,8 @@ def make_reserve(folder: RunFolder) -> None:
 
 
 def refill_reserve(folder: RunFolder) -> None:
-    """Take the space of a reserve, if there is one, it is empty and the disk has plenty."""
-    if not hasattr(os, "posix_fallocate") or _free_bytes(folder) < _PLENTY * SIZE_BYTES:
+    """Fill the file, if there is one, it is empty and the disk has enough space."""
+    if not hasattr(os, "posix_fallocate") or _free_bytes(folder) < _FILL_ABOVE_BYTES:
         return
     try:
         descriptor = os.open(NAME, _FLAGS, dir_fd=folder.descriptor)
@@ -62,12 +67,13 @@ def refill_reserve(folder: RunFolder) -> None:
         if os.fstat(descriptor).st_size < SIZE_BYTES:
             os.posix_fallocate(descriptor, 0, SIZE_BYTES)
     except OSError:
-        os.ftruncate(descriptor, 0)
+        os.ftruncate(descriptor, 0)  # a part may be allocated already
     finally:
         os.close(descriptor)
 
 
 _FLAGS: Final = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""A link or a named pipe in place of the file is not followed and does not block."""
 
 
 def _free_bytes(folder: RunFolder) -> int:

@@ -1,7 +1,7 @@
-"""A listening socket that cannot accept, because the process has no descriptor left.
+"""Log that no connection can be accepted, because the process has no file descriptor left.
 
-asyncio tries again each second and reports every connection that waits: hundreds of lines. Here it
-is one line when it begins and one when it is over.
+asyncio tries again each second, and logs an error for every connection that waits: hundreds of
+lines. This handler logs one line when it begins and one when it is over.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import Any, Final
 from exporter import logs
 
 _QUIET_SECONDS: Final = 30.0
-"""asyncio tries each second; after so long without a failure it is over."""
+"""asyncio tries each second. After this time without a failure it is over."""
 _MESSAGE: Final = "socket.accept() out of system resource"
+"""asyncio's own text; nothing else marks this failure."""
 
 log = logs.get("web")
 
@@ -22,14 +23,14 @@ class AcceptFailures:
     """The exception handler of the agent's loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._over: asyncio.TimerHandle | None = None
+        self._end_timer: asyncio.TimerHandle | None = None
         loop.set_exception_handler(self._handle)
 
     def _handle(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         if context.get("message") != _MESSAGE:
             loop.default_exception_handler(context)
             return
-        if self._over is None:
+        if self._end_timer is None:
             error = context.get("exception")
             log.error(
                 "no connection can be accepted",
@@ -37,9 +38,9 @@ class AcceptFailures:
                 fix="raise LimitNOFILE= of the unit, or `ulimit -n`",
             )
         else:
-            self._over.cancel()
-        self._over = loop.call_later(_QUIET_SECONDS, self._end)
+            self._end_timer.cancel()
+        self._end_timer = loop.call_later(_QUIET_SECONDS, self._end)
 
     def _end(self) -> None:
-        self._over = None
+        self._end_timer = None
         log.info("connections are accepted again")

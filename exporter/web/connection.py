@@ -1,10 +1,10 @@
-"""The connection of one client: it reads requests and writes responses, within its limits.
+"""The connection of one client: it reads requests and writes responses, within the limits.
 
     WAITING ──request──▶ WORKING ──response─▶ SENDING ──taken──▶ WAITING
        └───────────refused, or asked to close───────┴──────────▶ LEAVING
 
-One request is answered at a time, and only a WAITING connection reads. A client that sends many
-requests and reads no responses fills its own socket, not our memory.
+It answers one request at a time, and reads only while it is WAITING. So a client that sends many
+requests and takes no responses fills its own socket, not our memory.
 """
 
 from __future__ import annotations
@@ -60,35 +60,38 @@ class Connection(asyncio.BufferedProtocol):
     """All connections read into one buffer of the server, so an idle one takes little memory."""
 
     def __init__(
-        self, host: ServerSide, application: Application, outdated: Callable[[], bool] | None = None
+        self,
+        server: ServerSide,
+        application: Application,
+        outdated: Callable[[], bool] | None = None,
     ) -> None:
-        """`outdated` says that the connection was let in by rules that have changed since."""
-        self._host = host
+        """`outdated` returns True once the TLS settings have changed since the client connected."""
+        self._server = server
         self._application = application
         self._outdated = outdated
         self._client = ""
         self._transport: asyncio.Transport | None = None
         self._received = b""
         self._searched = 0
-        """How much of what was received `find_head_end` has seen."""
+        """How many bytes of `_received` were already searched for the end of a head."""
         self._request: Request | None = None
         """A request whose body is not complete yet."""
         self._begun = True
-        """The deadline is that of a request, no longer that of an idle connection."""
+        """True if `deadline` is that of a request, False if that of an idle connection."""
         self._continued = False
-        """The client was told to send the body."""
+        """True if the client was told to send the body (100 Continue)."""
         self._keep_alive = True
         self._pieces: Iterator[bytes | memoryview] = iter(())
-        """What is still to be sent of a response."""
+        """The rest of the response, not sent yet."""
         self._stepping = False
-        """A `_step` is scheduled."""
+        """True if a `_step` is scheduled."""
         self._discarded = 0
         self._task: asyncio.Task[None] | None = None
         self.state = ConnectionState.WAITING
         self.stalled_since: float | None = None
-        """Since when the client has not taken what was written last."""
-        self.waiting_since = host.loop.time()
-        self.deadline = self.waiting_since + host.limits.request_seconds
+        """Since when the client has not taken our last bytes; None if it has taken all."""
+        self.waiting_since = server.loop.time()
+        self.deadline = self.waiting_since + server.limits.request_seconds
 
     # What the transport calls.
 
@@ -99,27 +102,27 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=1, low=0)
         peer = self._transport.get_extra_info("peername")
         self._client = peer[0] if isinstance(peer, tuple) else ""
-        if not self._host.admit(self):
+        if not self._server.admit(self):
             self._refuse(message(503, "too many connections", ("Retry-After", "1")))
 
     def connection_lost(self, _exc: Exception | None) -> None:
         self._transport = None
         self._pieces = iter(())
-        self._host.forget(self)
+        self._server.forget(self)
 
     def get_buffer(self, _sizehint: int) -> memoryview:
-        return self._host.read_buffer
+        return self._server.read_buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         if self.state is ConnectionState.LEAVING:
             self._discard(nbytes)
             return
-        self._received += bytes(self._host.read_buffer[:nbytes])
+        self._received += bytes(self._server.read_buffer[:nbytes])
         if self.state is ConnectionState.WAITING:
             self._serve()
 
     def pause_writing(self) -> None:
-        self.stalled_since = self._host.loop.time()
+        self.stalled_since = self._server.loop.time()
 
     def resume_writing(self) -> None:
         self.stalled_since = None
@@ -142,7 +145,7 @@ class Connection(asyncio.BufferedProtocol):
         """End the connection, because another needs its place or the server stops."""
         if self.state is not ConnectionState.WAITING:
             self.state = ConnectionState.LEAVING
-            self._host.leaving(self)  # before it is closed, so that its place is free at once
+            self._server.leaving(self)  # before it is closed, so that its place is free at once
             self.abort()
         elif self._received or self._request:
             self._refuse(message(503, "too many connections", ("Retry-After", "1")))
@@ -181,7 +184,7 @@ class Connection(asyncio.BufferedProtocol):
             self._work(request)
         elif not self._begun and not self.idle:
             self._begun = True
-            self.deadline = self._host.loop.time() + self._host.limits.request_seconds
+            self.deadline = self._server.loop.time() + self._server.limits.request_seconds
 
     def _next_request(self) -> Request | None:
         request = self._request or self._find_request()
@@ -202,12 +205,12 @@ class Connection(asyncio.BufferedProtocol):
             self._received = self._received.removeprefix(b"\r\n")
             if self._received == b"\r":
                 return None  # it may be the first half of such a line break
-        end = find_head_end(self._received, self._searched, self._host.limits)
+        end = find_head_end(self._received, self._searched, self._server.limits)
         if end is None:
             self._searched = len(self._received)
             return None
-        self._request = parse_head(self._received[:end], self._host.limits, self._client)
-        self._received = self._received[end + 4 :]
+        self._request = parse_head(self._received[:end], self._server.limits, self._client)
+        self._received = self._received[end + 4 :]  # after the empty line that ends the head
         self._searched = 0
         return self._request
 
@@ -222,7 +225,7 @@ class Connection(asyncio.BufferedProtocol):
             self._answer(request, answer)
         else:
             self._pause_reading()
-            self._task = self._host.loop.create_task(self._answer_later(request, answer))
+            self._task = self._server.loop.create_task(self._answer_later(request, answer))
 
     async def _answer_later(self, request: Request, answer: Awaitable[Response]) -> None:
         try:
@@ -238,10 +241,10 @@ class Connection(asyncio.BufferedProtocol):
         self.state = ConnectionState.SENDING
         self._keep_alive = (
             request.keep_alive
-            and not self._host.draining
+            and not self._server.draining
             and not (self._outdated is not None and self._outdated())
         )
-        head = response.head(self._host.date(), "keep-alive" if self._keep_alive else "close")
+        head = response.head(self._server.date(), "keep-alive" if self._keep_alive else "close")
         body = response.body
         if request.method == "HEAD":
             self._write(head)
@@ -262,7 +265,7 @@ class Connection(asyncio.BufferedProtocol):
         """Go on in the next turn of the loop, so that other connections are served in between."""
         if not self._stepping and self.stalled_since is None:
             self._stepping = True
-            self._host.loop.call_soon(self._step)
+            self._server.loop.call_soon(self._step)
 
     def _step(self) -> None:
         self._stepping = False
@@ -292,8 +295,8 @@ class Connection(asyncio.BufferedProtocol):
             return
         self.state = ConnectionState.WAITING
         self._begun = False
-        self.waiting_since = self._host.loop.time()
-        self.deadline = self.waiting_since + self._host.limits.idle_seconds
+        self.waiting_since = self._server.loop.time()
+        self.deadline = self.waiting_since + self._server.limits.idle_seconds
         if self._received:
             self._transport.pause_reading()
             self._schedule_step()
@@ -302,7 +305,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _pause_reading(self) -> None:
         """Read nothing while a response is made or sent."""
-        self.deadline = self._host.loop.time() + self._host.limits.response_seconds
+        self.deadline = self._server.loop.time() + self._server.limits.response_seconds
         if self._transport is not None:
             self._transport.pause_reading()
 
@@ -314,7 +317,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _refuse(self, response: Response) -> None:
         self._received, self._request = b"", None
-        self._write(response.head(self._host.date(), "close") + b"".join(response.pieces()))
+        self._write(response.head(self._server.date(), "close") + b"".join(response.pieces()))
         self._leave(lingering=True)
 
     def _leave(self, *, lingering: bool = False) -> None:
@@ -325,8 +328,8 @@ class Connection(asyncio.BufferedProtocol):
         """
         transport = self._transport
         self.state = ConnectionState.LEAVING
-        self.deadline = self._host.loop.time() + self._host.limits.linger_seconds
-        may_linger = self._host.leaving(self)
+        self.deadline = self._server.loop.time() + self._server.limits.linger_seconds
+        may_linger = self._server.leaving(self)
         if transport is None:
             return
         lingering = lingering or bool(self._received)

@@ -1,8 +1,11 @@
 """The check of the Host header on a loopback listener, against DNS rebinding.
 
-A page in a browser on this host may have a name that its owner lets point to 127.0.0.1. To the
-browser our answers would then be that page's own, and it could read them. But the browser sends the
-name as Host. So a request must name this host by an address or by one of its own names.
+The attack: a browser on this host shows a page of evil.example. The owner of that name makes it
+point to 127.0.0.1. The browser now takes our answers for answers of evil.example, and the page can
+read them.
+
+The defence: the browser still sends `Host: evil.example`. So we answer only requests whose Host is
+an address or one of this host's own names.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ class AllowedHosts:
     def allows(self, header: str) -> bool:
         """True for an address, and for an allowed name; with or without a port.
 
-        Only an HTTP/1.0 client sends no Host, and no browser is one.
+        A request without Host is allowed: only HTTP/1.0 clients send one, and no browser is one.
         """
         name = _normal(_without_port(header))
         return not name or name in self._names or _is_address(name)
@@ -33,6 +36,7 @@ def names_of_this_host(hosts_file: str = "/etc/hosts") -> set[str]:
     """Return localhost, the host's name, and its aliases; no name server is asked."""
     own = socket.gethostname()
     names = {"localhost", own, own.partition(".")[0]}
+    # Not the aliases of localhost: hosts files also list names there to block them.
     return names | _aliases(names - {"localhost"}, hosts_file)
 
 
@@ -42,12 +46,12 @@ def is_loopback(host: str) -> bool:
         address = ipaddress.ip_address(host)
     except ValueError:
         return False
-    mapped = getattr(address, "ipv4_mapped", None)
+    mapped = getattr(address, "ipv4_mapped", None)  # 127.0.0.1 in `::ffff:127.0.0.1`
     return (mapped or address).is_loopback
 
 
 def _aliases(names: set[str], hosts_file: str) -> set[str]:
-    """Return the names beside these: such a line is `127.0.1.1 web1.example.org web1`."""
+    """Return all names on the lines that have one of these: `127.0.1.1 web1.example.org web1`."""
     try:
         with open(hosts_file, encoding="utf-8", errors="replace") as file:
             lines = file.read(_MAX_HOSTS_BYTES).splitlines()
@@ -73,7 +77,7 @@ def _normal(name: str) -> str:
 
 def _is_address(name: str) -> bool:
     try:
-        ipaddress.ip_address(name.partition("%")[0])
+        ipaddress.ip_address(name.partition("%")[0])  # without the zone: `fe80::1%eth0`
     except ValueError:
         return False
     return True

@@ -1,18 +1,23 @@
-"""Putting messages into the text index again, so that every release of SQLite keeps them right.
+"""Put messages back into the text index, so that every release of SQLite keeps the index right.
 
-FTS5 writes an entry of the index in a new segment, and a deletion as a tombstone in a newer one.
-Merging segments, SQLite must know of each entry whether an older segment may have one for the same
-message. It keeps a flag for that:
+FTS5, SQLite's text index, stores its entries in segments. An insertion writes an entry into a new
+segment. A deletion writes a tombstone into a newer one. When SQLite merges segments, it must know
+of each entry whether an older segment may have an entry for the same message. A flag of the entry
+says so. Up to SQLite 3.43 a merged entry has the flag of its oldest part, since 3.44 of its newest.
 
-- Up to 3.43 a merged entry takes the flag of the oldest entry in it, since 3.44 that of the newest.
-- A message that is inserted over its tombstone has no flag. If 3.44 merges the two, the flag is
-  lost. If the message is deleted again and 3.43 merges that tombstone, nothing seems to be below,
-  and it is dropped. The entries of the first time are back, and SQLite calls the index malformed.
+A message that is inserted after its deletion has no flag. Two releases can then damage the index:
 
-Our SQLite and Hermes's may be on both sides of 3.44. An entry that is replaced in one transaction,
-as by an UPDATE, has the flag from the start, and no order of merges loses it. So what is put back
-is written as a replacement: its text is laid into the table behind the index, and is then replaced
-by itself. FTS5 counts that as one message less and one more; the counts are corrected afterwards.
+1. SQLite 3.44 merges the new entry with the older tombstone. The merged entry has no flag.
+2. The message is deleted again.
+3. SQLite 3.43 merges that tombstone with the entry. Without a flag nothing seems to be below, so
+   the tombstone is dropped.
+4. The oldest entries of the message count again, and SQLite calls the index malformed.
+
+Our SQLite may be older than 3.44 and that of Hermes newer, or the other way round. But an entry
+that is replaced in one transaction, as by an UPDATE, has the flag from the start, and no order of
+merges loses it. So a message is put back as a replacement: its text is written into the table
+behind the index, and then replaced by the same text. FTS5 counts this as one message less and one
+more, so the counts are corrected afterwards.
 """
 
 from __future__ import annotations
@@ -30,9 +35,12 @@ _TOTALS_ID: Final = 1
 """The row of the data table that says how many messages and words the index has."""
 _ROWS_AHEAD: Final = 1 << 24
 _WORDS_AHEAD: Final = 1 << 40
+"""Added to the counts in the meantime: FTS5 subtracts, and fails if a count falls below zero."""
 _FLUSH_BYTES: Final = 64 << 10
-"""FTS5 flushes by itself at 1 MiB in memory, perhaps between the two halves of a replacement. This
-much text stays below. One message that is longer than this may still be divided so."""
+"""We flush after this much text. FTS5 flushes by itself at 1 MiB in memory, perhaps between the two
+halves of a replacement; this much text stays below. Only a single message that is longer may still
+be divided so.
+"""
 
 
 class PuttingBack:
@@ -45,12 +53,13 @@ class PuttingBack:
         self._before: dict[str, tuple[int, int]] = {}
 
     def put(self, table: str, message_id: int, text: bytes) -> None:
-        """Put one message, which the index must not have, into it."""
+        """Put one message into the index, which must not have it already."""
         if table not in self._before:
             self._before[table], self._put[table] = self._start(table), []
         if self._unflushed[table] and self._unflushed[table] + len(text) > _FLUSH_BYTES:
             self._flush(table)
         self._unflushed[table] += len(text)
+        # First the text behind the index, then its replacement; see the docstring of this module.
         self._connection.execute(
             f"INSERT INTO {quoted(table + '_content')}(id, c0) VALUES (?, CAST(? AS TEXT))",
             (message_id, text),
@@ -75,7 +84,7 @@ class PuttingBack:
             self._write(table, rows + len(message_ids), words)
 
     def _start(self, table: str) -> tuple[int, int]:
-        """Return the counts, and raise them: FTS5 lets none of them fall below zero."""
+        """Return the counts, then raise them; see `_ROWS_AHEAD`."""
         self._flush(table)
         block = self._connection.execute(
             f"SELECT block FROM {quoted(table + '_data')} WHERE id = ?", (_TOTALS_ID,)
@@ -98,7 +107,7 @@ class PuttingBack:
 
 @contextmanager
 def putting_back(connection: apsw.Connection) -> Iterator[PuttingBack]:
-    """Put messages into the index again, in a transaction of the caller.
+    """Put messages back into the index, in a transaction of the caller.
 
     If the body fails, the caller must roll back.
     """
@@ -110,7 +119,7 @@ def putting_back(connection: apsw.Connection) -> Iterator[PuttingBack]:
 
 @contextmanager
 def writable_shadow_tables(connection: apsw.Connection) -> Iterator[None]:
-    """Allow writes to the tables behind the index meanwhile."""
+    """Allow writes to the tables behind the index, which SQLite protects otherwise."""
     before = connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, -1)
     connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
     try:
@@ -120,7 +129,7 @@ def writable_shadow_tables(connection: apsw.Connection) -> Iterator[None]:
 
 
 def _decoded(block: bytes) -> tuple[int, ...]:
-    """Return the numbers in SQLite's format: big-endian, 7 bits a byte, a ninth byte has 8."""
+    """Decode SQLite's varints: big-endian, 7 bits in each byte, 8 bits in a ninth byte."""
     numbers, value, length = [], 0, 0
     for byte in block:
         length += 1
@@ -132,7 +141,7 @@ def _decoded(block: bytes) -> tuple[int, ...]:
 
 
 def _encoded(number: int) -> bytes:
-    """Return a number below 2**56 in SQLite's format."""
+    """Encode a number below 2**56 as a varint of SQLite."""
     groups = [number & 0x7F]
     while number := number >> 7:
         groups.append(number & 0x7F | 0x80)

@@ -11,8 +11,8 @@ from exporter.cli.connect import alone, ask
 SUMMARY = "show all evidence and rules for one open session"
 DESCRIPTION = """\
 Show why an open session is live, held, dead or unknown: what the scan saw,
-which conditions for dead hold, and what would change the verdict. The beginning
-of an id is enough if only one open session has it."""
+which conditions for the verdict dead are met, and what would change the
+verdict. The beginning of an id is enough if no other open session has it."""
 EXAMPLES = (
     ("a session from the list of `sessions`", "hermes-exporter explain 20260131_093000_3f2a1b"),
 )

@@ -29,6 +29,7 @@ _ONE_AND_MANY: Final[dict[str, tuple[str, str]]] = {
     "open_parent": ("task of an open session", "tasks of open sessions"),
     "open_child": ("parent of an open session", "parents of open sessions"),
     "hermes_prunes": ("that Hermes prunes itself", "that Hermes prunes itself"),
+    "newest_file": ("newest file of its folder", "newest files of their folders"),
     "not_own": ("of another owner", "of another owner"),
     "unfinished_run": ("of a run that is not settled", "of runs that are not settled"),
     "last_copy": ("transcript that may be the last copy", "transcripts that may be last copies"),
