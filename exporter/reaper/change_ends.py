@@ -157,9 +157,12 @@ def _what_happened(
 
 
 def _was_taken(action: RecordedAction, found: End | None) -> bool:
-    """No other program ends a session at that moment for that reason, and it was open before."""
+    """No other program ends a session at that moment for that reason, and it was open before.
+
+    So a session without the end that was to be taken back was opened, also if it ended again since.
+    """
     if action.action.kind == REOPEN_SESSION:
-        return found is not None and found.ended_at is None
+        return found is not None and found != written_end(action)
     return found == written_end(action)
 
 

@@ -15,6 +15,7 @@ import pytest
 from exporter.reaper.change_ends import BY_ACTION
 from exporter.reaper.plan import ReapPlan
 from exporter.reaper.reap import _to_record, execute
+from exporter.reaper.reopen import _still_as_reaped
 from exporter.runs.journal import journal_of, running
 from exporter.runs.models import ActionState, RunKind, RunOutcome
 from exporter.runs.recovery import recover
@@ -172,3 +173,28 @@ def test_what_a_killed_run_left_open_is_settled_by_the_next(home: Path) -> None:
             recover(target_of(home), runs, BY_ACTION)
             assert [each.state for each in runs.actions(run)] == ["done", "skipped"]
             assert runs.find(run).outcome is RunOutcome.PARTIAL
+
+
+def test_an_undo_that_was_killed_counts_although_hermes_ended_the_session_again(
+    home: Path,
+) -> None:
+    """Otherwise what a person took back would be reaped, or pruned, once more."""
+    plan, place = planned(home)
+    reaped = execute(
+        msgspec.structs.replace(plan, actions=plan.actions[:2]), place, end_reason=REASON
+    )
+    assert reaped.run is not None
+    opened, untouched = reaped.done
+    with running(str(home), 0, "undo") as runs:
+        reopenings, _ = _still_as_reaped(reaped.run, place, runs)
+        run = runs.begin(RunKind.UNDO, reopenings, by_hand=True)
+    # Killed after the first was opened. Then Hermes goes on with that one, and ends it.
+    sql(home, f"UPDATE sessions SET ended_at = 5.0, end_reason = 'exit' WHERE id = '{opened}';")
+    with running(str(home), 0, "reap") as runs:
+        recover(place, runs, BY_ACTION)
+        assert {each.action.target: each.state for each in runs.actions(run)} == {
+            opened: ActionState.DONE,
+            untouched: ActionState.SKIPPED,
+        }
+        assert [*runs.restored()] == [opened]
+        assert [each.state for each in runs.actions(reaped.run)] == ["undone", "done"]
