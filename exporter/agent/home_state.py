@@ -111,12 +111,12 @@ class HomeState:
             case SessionsPage(items, first):
                 self._sessions.add(items, first=first)
             case ScanReply(snapshot, verdicts, leaks, runs, unknown, watched, reborn, hour):
+                self._runs = self._count_runs(runs)  # first: its sources have places, too
                 self._add_snapshot(snapshot)
                 self._has_read = self.was_read = True
                 self.reborn = reborn
                 self._verdicts, self._leaks = tuple(verdicts), tuple(leaks)
                 self._unknown, self._slow_start = tuple(unknown), hour
-                self._runs = self._count_runs(runs)
                 if watched is not None:
                     self._write_to_store(lambda: self._store.keep_idleness(self.home.path, watched))
 
@@ -174,8 +174,12 @@ class HomeState:
         after_end: Weights = defaultdict(float)
         for reason, count in sessions.written_after_end.items():
             after_end[(label_value(LabelFamily.END_REASON, reason),)] += count
-        self._sources = self._allowed_values(LabelFamily.SOURCE, sources)
         self._histogram_sources = self._allowed_values(LabelFamily.HISTOGRAM_SOURCE, sources)
+        # Of a source whose sessions are all gone too: its counters would be `other` until a new
+        # session gives it a place, and then those of `other` would fall.
+        for counted in (*self._runs.reaped, *self._runs.reopened):
+            sources[(label_value(LabelFamily.SOURCE, counted.source),)] += counted.sessions
+        self._sources = self._allowed_values(LabelFamily.SOURCE, sources)
         self._ended = self._allowed_values(LabelFamily.SOURCE_END_REASON, ended)
         self._end_reasons = self._allowed_values(LabelFamily.END_REASON, after_end)
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from exporter.agent.run_counters import RunCounters, load_counters
+from exporter.reaper.reap import execute
 from exporter.runs.models import Run, RunKind, RunOutcome
 from exporter.runs.summary import DeletedByPolicy, PruneRunCount, ReapCount, RunSummary
 from tests.real.agent import Metrics, agent
 from tests.real.hermes import python_for
 from tests.real.waiting import wait_until
-from tests.support.reaping import hermes_process, leaky_home, open_sessions
+from tests.support.home_scans import sql
+from tests.support.reaping import REASON, hermes_process, leaky_home, open_sessions, planned
 
 SESSION = "20260101_080000_aaaaaa"
 
@@ -91,6 +93,23 @@ reaper: {mode: enforce, interval: 300ms, min_idle: 1s}
             assert reaped(running.next_scan()) == 1
     with agent(tmp_path, [home], configuration=settings) as running:
         assert reaped(running.metrics()) == 1, "the state directory keeps it"
+
+
+def test_a_counter_keeps_its_source_when_all_sessions_of_that_source_are_gone(
+    tmp_path: Path,
+) -> None:
+    """A new agent first sees the source in the run journal, and later a session that has it."""
+    home = leaky_home(python_for("0.19.0"), tmp_path / "home", [SESSION])
+    plan, target = planned(home)
+    assert execute(plan, target, end_reason=REASON).done == (SESSION,)
+    sql(home, "DELETE FROM sessions;")
+    with agent(tmp_path, [home]) as running:
+        name, by = "hermes_reaper_reaped_total", ("source", "proof")
+        assert running.metrics().by(name, *by)["cli", "proven"] == 1
+        sql(home, "INSERT INTO sessions (id, source, started_at) VALUES ('new', 'cli', 1.0);")
+        found = running.next_scan()
+        assert found.by("hermes_sessions_open", "source")
+        assert found.by(name, *by) == {("cli", "proven"): 1, ("cli", "presumed"): 0}
 
 
 def reaped(metrics: Metrics) -> float:
