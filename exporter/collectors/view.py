@@ -70,7 +70,8 @@ class HomeView(Struct, frozen=True):
     def matched_files(self, pattern: str) -> MatchedFiles | None:
         """Return what the last scan counted for a pattern that a collector declared.
 
-        None where the home cannot be read, or the pattern matches too much to be counted.
+        None where the home cannot be read, the pattern matches too much to be counted, or no
+        collector has it in its `file_patterns`.
         """
         return self.snapshot.matched_files.get(pattern) if self.snapshot is not None else None
 

@@ -6,7 +6,8 @@ shell, none of them matches a name that begins with a dot.
 
 Patterns come with the scan request, so a collector needs no code in a worker. Links are not
 followed and other filesystems are not entered. A pattern that takes too long, or finds a folder
-that cannot be read, has no result: its metric is missing rather than wrong.
+that cannot be read, has no result: its metric is missing rather than wrong. Where a folder does not
+exist there are 0 files.
 """
 
 from __future__ import annotations

@@ -76,7 +76,10 @@ def test_the_demo_shows_nearly_every_metric(everything: set[str]) -> None:
         "hermes_prune_unreachable_bytes",
         "hermes_sessions_written_after_end",
         "hermes_state_db_integrity_ok",
-    }
+    }, (
+        "the demo home does not show it: is a pattern missing in `file_patterns`? "
+        "If the demo cannot have it, add it to this list"
+    )
 
 
 def test_no_label_has_a_value_that_was_not_declared(home: Path, tmp_path: Path) -> None:
