@@ -106,7 +106,7 @@ def test_every_module_has_a_test_or_is_said_to_be_covered() -> None:
             if not (tests / f"test_{path.name}").exists()
         )
     assert missing - listed == set(), (
-        "write tests/a/test_b.py, or say in tests/a/__init__.py what covers it"
+        "exporter/a/b.py needs tests/a/test_b.py, or a line in tests/a/__init__.py: what covers it"
     )
     assert listed - missing == set(), "it has a test of its own name, or does not exist"
 

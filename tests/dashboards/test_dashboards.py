@@ -273,7 +273,8 @@ def test_whatever_is_known_to_be_drawn_has_its_colour(name: str) -> None:
             if any(setting["id"] == "color" for setting in override["properties"])
         }
         for target in panel["targets"]:
-            assert possible_legends(target) - coloured == set(), panel["title"]
+            without = possible_legends(target) - coloured
+            assert without == set(), f"no colour in {panel['title']!r}: run `make docs`"
 
 
 def possible_legends(target: dict[str, Any]) -> set[str]:
