@@ -39,7 +39,10 @@ def files_in(folder: str, names: re.Pattern[bytes]) -> FilesIn:
     """Return what to gather. Raise ValueError for a folder from which nothing may be taken."""
     found = FilesIn(os.fsencode(folder), names)
     if is_denied(found.folder + b"/x"):
-        raise ValueError(f"no policy may take files in {folder}")
+        raise ValueError(
+            f"no policy may take files in {folder!r}: `is_denied` of hermes/prunable_names.py "
+            "refuses them; a folder is written as 'cron/output', without a slash at its ends"
+        )
     return found
 
 

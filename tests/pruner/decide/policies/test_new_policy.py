@@ -60,9 +60,10 @@ class Tree:
     def add(self, line: str, file: str, test: str) -> None:
         settings = self.path / "exporter/config/prune.py"
         text = settings.read_text()
-        last = re.search(r"^    old_sessions: PolicySettings = .*\n", text, flags=re.MULTILINE)
-        assert last is not None
-        settings.write_text(text[: last.start()] + line + text[last.start() :])
+        following = "    empty_sessions: PolicySettings = "
+        before, found, after = text.partition(following)
+        assert found
+        settings.write_text(before + line + found + after)
         (self.path / f"exporter/pruner/decide/policies/{POLICY}.py").write_text(file)
         (self.path / ITS_TEST).write_text(test)
 
