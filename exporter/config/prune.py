@@ -145,9 +145,9 @@ EXPIRED_TRASH: Final = "expired_trash"
 POLICY_NAMES: Final = (EXPIRED_TRASH, *(field.name for field in dataclasses.fields(Policies)))
 """Every policy has a file of its name in `exporter/pruner/decide/policies/`."""
 PolicyName = Annotated[str, Meta(pattern=rf"\A(?:{'|'.join(POLICY_NAMES)})\Z")]
+"""Data from another process or a file must name a policy that exists."""
 PolicyNameOrNone = Annotated[str, Meta(pattern=rf"\A(?:{'|'.join(POLICY_NAMES)})?\Z")]
 """The same, or empty."""
-"""Data from another process or a file must name a policy that exists."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
