@@ -73,7 +73,7 @@ class AutomaticPruner:
         self._clock = clock
         self._last_check: dict[str, float] = {}
         self._check_began: dict[str, float] = {}
-        """When the scan that makes the check was asked for it."""
+        """By the monotonic clock: when the check of each home was requested."""
         self._check_from = float("-inf")
         """By the monotonic clock: figures that were asked for before this are out of date."""
         self._runs_at_check: dict[str, object] = {}
@@ -169,6 +169,7 @@ class AutomaticPruner:
         home, own = state.home, settings.for_home(state.home)
         by_age = home.path in self._by_age
         self._by_age.discard(home.path)
+        # The time of the request, not of now: a `check_soon` in between must still count.
         self._last_check[home.path] = self._check_began.get(home.path, self._monotonic())
         self._checked_homes.add(home.path)
         # A plan made before a killed run is settled may be wrong: the next check plans again.
@@ -249,8 +250,10 @@ class AutomaticPruner:
             self._note_result(state, f"internal error: {error_location(error)}")
         finally:
             self._busy.discard(home.path)
+            # The next scan shows the result. After a failure the usual interval goes on, or a
+            # home that always fails would be checked at every scan.
             if home.path not in self._failed:
-                self._last_check.pop(home.path, None)  # the next scan shows the result
+                self._last_check.pop(home.path, None)
 
     def _may_try(self, path: str) -> bool:
         failure = self._failed.get(path)
@@ -263,7 +266,7 @@ class AutomaticPruner:
         failed it (a read-only disk) often stays. The log has one line per change of state.
         """
         path = state.home.path
-        if self._stopping:
+        if self._stopping:  # the worker was ended by us: this is no failure
             return
         if why:
             interval = self._settings.for_home(state.home).prune.interval_seconds

@@ -48,8 +48,10 @@ _CONNECTIONS_PER_USER: Final = 16
 _READ_SECONDS: Final = 5.0
 _ANSWER_SECONDS: Final = 60.0
 _TREND_SECONDS: Final = 86_400.0
+"""How far back `trends` goes."""
 _DRAIN_SECONDS: Final = 2.0
-_SIGN_OF_LIFE_SECONDS: Final = 5.0
+_KEEPALIVE_SECONDS: Final = 5.0
+"""A command that waits for its run gets a message at least this often."""
 _SEEN_SECONDS: Final = 4.0
 """How long the reply about a run waits for a scan that has seen what the run did."""
 _UNREAD_BYTES_MAX: Final = 64 * 1024
@@ -59,6 +61,7 @@ _KINDS: Final = (
     (QueryError, "busy"),
     (UsageError, "usage"),
 )
+"""The `Reply.kind` of each error; any other is `failed`."""
 _CLIENT_ERRORS: Final = (OSError, TimeoutError, EOFError, msgspec.MsgspecError, ValueError)
 
 Work = Callable[[HostService, Caller], Any]
@@ -75,7 +78,9 @@ class CommandSocket:
         self._shares = Shares(_CONNECTIONS_PER_USER, _CONNECTIONS_MAX)
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.Task[Any] | None] = set()
+        """The tasks that serve a connection."""
         self._identity: tuple[int, int] | None = None
+        """Device and inode of our socket file: another agent may replace the file."""
         self._closed = asyncio.Event()
 
     async def listen(self, listener: socket.socket) -> None:
@@ -131,7 +136,7 @@ class CommandSocket:
             finally:
                 self._shares.give_back(uid)
         except _CLIENT_ERRORS:
-            pass  # the client is gone, too slow, or sent something else than a question
+            pass  # the client is gone, too slow, or did not send a question
         except Exception as error:  # noqa: BLE001 - one client must not end the agent
             log.error("question failed", error=error_location(error))
         finally:
@@ -174,7 +179,7 @@ class CommandSocket:
             future = asyncio.wrap_future(self._agent.start(uid, homes, caller, run))
             name = question.command
             log.info("command", command=_LOGGED.get(name, name), uid=uid, homes=len(homes))
-            while not (await asyncio.wait((future,), timeout=_SIGN_OF_LIFE_SECONDS))[0]:
+            while not (await asyncio.wait((future,), timeout=_KEEPALIVE_SECONDS))[0]:
                 _send(writer, RunWaits())
             return future.result()
         except (ExporterError, QueryError) as error:
@@ -306,7 +311,7 @@ RUNS: Final = {
 
 
 _LOGGED: Final = {"lost_by_purge": "look at the trash before a purge"}
-"""Names of questions that are no names of commands, in words for the log."""
+"""In words for the log: questions whose names are not names of commands."""
 
 
 async def _read(reader: asyncio.StreamReader) -> Question:
@@ -330,7 +335,7 @@ def open_listener(path: str) -> socket.socket:
         os.unlink(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
-        before = os.umask(0o111)  # 0666 from the beginning
+        before = os.umask(0o111)  # mode 0666 from the beginning: bind itself takes no mode
         try:
             listener.bind(path)
         finally:

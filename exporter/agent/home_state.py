@@ -31,6 +31,7 @@ from exporter.snapshot import KanbanClaim, Probe, Snapshot, Trouble
 from exporter.workers.protocol import Plans, ScanPart, ScanReply, SessionsPage, UsagePage
 
 _PID_REUSE_SLACK_SECONDS = 120.0
+"""A process that started this long after a claim cannot be the one that claimed."""
 _WORKER_SECONDS_MAX = 30 * 86400.0
 _NO_VALUES = AllowedValues(frozenset())
 Weights = defaultdict[tuple[str, ...], float]
@@ -79,7 +80,9 @@ class HomeState:
         self._worker: object = None
         self._worker_since = float("inf")
         self._all_reported = False
+        """True if this worker has completed a scan, and so has reported every session once."""
         self._has_read = False
+        """True if this worker has read the home."""
 
     @property
     def has_new_worker(self) -> bool:
@@ -110,13 +113,13 @@ class HomeState:
                 self._write_to_store(lambda: self._store.count(self.home.path, usage))
             case SessionsPage(items, first):
                 self._sessions.add(items, first=first)
-            case ScanReply(snapshot, verdicts, leaks, runs, unknown, watched, reborn, hour):
+            case ScanReply(snapshot, verdicts, leaks, runs, unknown, watched, reborn, slow_start):
                 self._runs = self._count_runs(runs)  # first: its sources have places, too
                 self._add_snapshot(snapshot)
                 self._has_read = self.was_read = True
                 self.reborn = reborn
                 self._verdicts, self._leaks = tuple(verdicts), tuple(leaks)
-                self._unknown, self._slow_start = tuple(unknown), hour
+                self._unknown, self._slow_start = tuple(unknown), slow_start
                 if watched is not None:
                     self._write_to_store(lambda: self._store.keep_idleness(self.home.path, watched))
 
@@ -151,7 +154,11 @@ class HomeState:
         self.trouble, self.detail = snapshot.trouble, snapshot.detail
 
     def _write_to_store(self, write: Callable[[], None]) -> None:
-        """Write to the state store. A full disk must not cost the metrics that show it."""
+        """Write to the state store. If that fails, the scan goes on: its metrics show a full disk.
+
+        After a failure nothing more of this scan is written. With a new watermark, messages that
+        were not counted would not be new at the next scan.
+        """
         if self.uncounted:
             return
         try:
@@ -184,7 +191,7 @@ class HomeState:
         self._end_reasons = self._allowed_values(LabelFamily.END_REASON, after_end)
 
     def _allowed_values(self, family: LabelFamily, weights: Weights) -> AllowedValues:
-        """Return the values that are shown. A value is active if it has more than a scan ago."""
+        """Return the values that are shown. A value is active if its weight has grown."""
         before = self._weights.get(family)
         active = (
             [value for value, weight in weights.items() if weight > before.get(value, 0)]
@@ -311,18 +318,18 @@ class HomeState:
         """Count running kanban tasks of this host whose worker is gone; None if we cannot see."""
         claims = self.snapshot.kanban if self.snapshot is not None else None
         if claims is None or self.evidence is None or self.evidence.blind:
-            return None if claims is None or claims else 0
+            return None if claims is None or claims else 0  # without claims there is none to see
         return sum(_is_dead(claim, host, started) for claim in claims)
 
 
-def blindness(look: Probe, evidence: HomeEvidence | None) -> tuple[str, ...]:
+def blindness(probe: Probe, evidence: HomeEvidence | None) -> tuple[str, ...]:
     """Return what could not be seen of a home before its database was opened."""
     reasons = ["processes"] if evidence is None else [each.value for each in evidence.blind]
-    if look.filesystem is not None and look.filesystem.kind in NETWORK_KINDS:
+    if probe.filesystem is not None and probe.filesystem.kind in NETWORK_KINDS:
         reasons.append("network_fs")
-    elif look.filesystem is None or look.filesystem.kind not in LOCAL_KINDS:
+    elif probe.filesystem is None or probe.filesystem.kind not in LOCAL_KINDS:
         reasons.append("unknown_fs")
-    if not look.leases_readable:
+    if not probe.leases_readable:
         reasons.append("leases")
     return tuple(reasons)
 
@@ -338,5 +345,5 @@ def _is_dead(claim: KanbanClaim, host: str, started: StartTimes) -> bool:
     try:
         began = started(claim.pid)
     except OSError:
-        return False
+        return False  # it cannot be seen, and may be alive
     return began is None or began > claim.started_at + _PID_REUSE_SLACK_SECONDS

@@ -94,7 +94,7 @@ class _Places:
         self._connection.execute(
             "INSERT OR IGNORE INTO admitted VALUES (?, ?, ?)", (*self._key, _SEPARATOR.join(value))
         )
-        self.days[value] = None
+        self.days[value] = None  # so that `touch` writes the day
         self.touch(value)
 
     def make_room(self, active: Collection[tuple[str, ...]]) -> bool:

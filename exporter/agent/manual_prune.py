@@ -75,7 +75,7 @@ class PruneCommand(Struct, frozen=True):
 
 
 class ManualPrune:
-    """A `manual_run.ManualRun`."""
+    """A prune as a `manual_run.ManualRun`: the methods are explained there."""
 
     name = "prune"
 
@@ -125,8 +125,8 @@ class ManualPrune:
             if each.plan.blocked == "run_journal" and label in homes:
                 why = "; ".join(why_no_journal(homes[label].runs.why))
             if each.plan.blocked:
-                verb = ":" if has_no_database(each.state) else " is blocked:"
-                yield f"{escape_control(label)}{verb} {why}"
+                is_blocked = "" if has_no_database(each.state) else " is blocked"
+                yield f"{escape_control(label)}{is_blocked}: {why}"
         held = sum(
             kept.items for each in plans for kept in each.plan.protected if kept.rule == "restored"
         )

@@ -70,8 +70,9 @@ log = logs.get("history")
 def runs_of(
     loop: ScanLoop, unread: list[str], states: Sequence[HomeState] | None = None
 ) -> Iterator[tuple[HomeState, Run]]:
-    """Yield the runs of these homes, or of all; `unread` gets homes with an unreadable journal, and
-    why.
+    """Yield the runs of these homes, or of all homes.
+
+    A home whose journal cannot be read is added to `unread`, with the reason.
     """
     for state in loop.states() if states is None else states:
         if state.home.problem:
@@ -142,8 +143,8 @@ def settle(loop: ScanLoop, states: Sequence[HomeState]) -> None:
         try:
             reply = loop.call(state.home, protocol.SETTLE, request)
         except (HomeError, WorkerError, TimeoutError) as error:
-            told = isinstance(error, RefusedError)  # the run or undo that follows says it
-            if not told and state.trouble is Trouble.NONE:  # else it is told that it cannot be read
+            # The run or undo that follows reports a refusal, and a home that cannot be read.
+            if not isinstance(error, RefusedError) and state.trouble is Trouble.NONE:
                 log.warn("earlier runs not settled", home=state.home.label, why=str(error))
             continue
         for left in reply.left:
@@ -206,7 +207,7 @@ def undo(
 
 
 def _together(run: str, states: Sequence[HomeState], outcomes: Sequence[Outcome]) -> Outcome:
-    """Return the outcome of an undo in all homes."""
+    """Return the outcome in all homes; unknown or interrupted if it is so in one of them."""
     restored = tuple(target for each in outcomes for target in each.done)
     failed = tuple(skipped for each in outcomes for skipped in each.skipped) + tuple(
         Skipped(state.home.label, each.why)
@@ -215,7 +216,7 @@ def _together(run: str, states: Sequence[HomeState], outcomes: Sequence[Outcome]
     )
     found = {each.outcome for each in outcomes}
     known = outcome_of(went_wrong=bool(failed), anything_done=bool(restored))
-    worst = (told for told in (RunOutcome.UNKNOWN, RunOutcome.INTERRUPTED) if told in found)
+    worst = (each for each in (RunOutcome.UNKNOWN, RunOutcome.INTERRUPTED) if each in found)
     return Outcome(run, next(worst, known), restored, failed)
 
 
@@ -311,7 +312,10 @@ def lost_by_purge(loop: ScanLoop, run: str | None) -> list[str]:
 def _trash_by_home(
     runs: Sequence[tuple[HomeState, Run]], run: str | None, *, all_read: bool
 ) -> Iterator[str]:
-    """Yield what a purge empties, home by home, and what stays; `all_read`: in all homes."""
+    """Yield what a purge empties, home by home, and what stays.
+
+    `all_read`: every journal could be read. Otherwise nothing is said about what stays unseen.
+    """
     homes: dict[str, list[Run]] = {}
     others: list[Run] = []
     for state, each in runs:

@@ -2,7 +2,7 @@
 
 - Homes are scanned in parallel; homes of one owner share a worker and are scanned in turn.
 - A home that is slower than one scan of all homes gets its own worker from then on.
-- A home that is still busy when the next scan starts is skipped (single flight).
+- A home that is still busy when the next scan starts is skipped: it has one scan at a time.
 - A home that hangs, kills its worker or cannot be read is shown as down; no scan waits for it.
 """
 
@@ -60,8 +60,8 @@ READ_SECONDS: Final = 120.0
 _CLOCK_STEP_SECONDS: Final = 3600.0
 """Policies count in days. A clock that is corrected in small steps stays within this limit."""
 
-
 _AUTOMATIC: Final = ScanPurpose()
+"""A scan of the agent's own accord, not for a command."""
 
 
 class ScanLoop:
@@ -162,6 +162,7 @@ class ScanLoop:
         before = self._last_survey
         jobs = [self._scheduler.start([state], self._scan_dedicated) for state in dedicated]
         shared = [state for state in ready if not self._workers.is_dedicated(state)]
+        # Probes that hang get half of the time, so that the other homes can still be read.
         self._in_queues(shared, self._probe_one, (until - self._monotonic()) / 2)
         if probed := self._probed(shared):
             surveyed = self._take_survey(probed)
@@ -225,15 +226,15 @@ class ScanLoop:
         self._workers.ask(state, probe, self._probe_seconds)
 
     def _read(self, state: HomeState, surveyed: Mapping[str, HomeEvidence]) -> None:
-        look = state.new_probe
-        if look is None:
+        found = state.new_probe
+        if found is None:
             return
         state.new_evidence = surveyed.get(target_key(state.home.path, "state.db"))
         seconds = self._read_seconds or self.settings.limits.seconds_per_home
 
         def scan(worker: Worker) -> None:
             # Built for each worker: a new worker must be told what earlier ones watched.
-            request = self._scan_request(state, look, surveyed)
+            request = self._scan_request(state, found, surveyed)
             state.plans = worker.call(protocol.SCAN, request, seconds, part=state.add_reply)
             if self._purpose.readings is not None and state.plans.kept:
                 self._purpose.readings.save(state.home.path, state.plans.kept)
@@ -247,13 +248,13 @@ class ScanLoop:
             self._workers.replace_if_uncounted(state)
 
     def _scan_request(
-        self, state: HomeState, look: Probe, surveyed: Mapping[str, HomeEvidence]
+        self, state: HomeState, probe: Probe, surveyed: Mapping[str, HomeEvidence]
     ) -> ScanRequest:
         purpose = self._purpose
         want = (purpose.want or self._due)(state)
         return scan_request(
             state.home,
-            look,
+            probe,
             surveyed,
             settings=self.settings,
             clock_stepped=self._clock_stepped(),
@@ -345,8 +346,8 @@ class ScanLoop:
     def explain(
         self, session_id: str, states: Sequence[HomeState] | None = None
     ) -> list[tuple[str, OpenSession, Judgement]]:
-        """Return why the last scan judged this session so, for each of the homes where it is open;
-        without `states` in all homes.
+        """Return the session and its judgement in the last scan, with the label of each home where
+        it is open. If `states` is None, all homes are asked.
         """
         return [
             (label, reply.session, reply.judgement)
@@ -403,7 +404,7 @@ class ScanLoop:
         return self._store.prune_memory(home.path)
 
     def check_soon(self) -> None:
-        """Have the next scan that begins plan anew what could be pruned; from any thread."""
+        """Have the next scan that begins plan anew what could be pruned; any thread may call it."""
         if self._pruner is not None:
             self._pruner.check_soon()
 
@@ -430,7 +431,7 @@ class ScanLoop:
         return sorted(self._homes, key=lambda state: state.home.label)
 
     def pool_beside(self) -> Pool:
-        """Return a pool for a run by command; this loop knows its workers as ours."""
+        """Return a pool for a run by command; the surveys of this loop know its workers as ours."""
         return self._pool.beside()
 
     def close(self) -> None:
@@ -439,7 +440,7 @@ class ScanLoop:
         if self._pruner is not None:
             self._pruner.close()
         self._discovery.close()
-        self._starter.stop()
+        self._starter.stop()  # before the pool: a thread that waits for a start holds its lock
         self._pool.close()
         self._scheduler.close()
         self._starter.close()

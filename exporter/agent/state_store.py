@@ -1,4 +1,4 @@
-"""The agent's own memory, in its state directory: labels, admitted label values and counters.
+"""What the agent keeps across restarts, in its state directory: labels, label values and counters.
 
 Prometheus counters must never fall, but the rows they are summed from are pruned, rewritten and
 restored. So the store remembers what was counted of each session ever seen, and a scan adds only
@@ -67,9 +67,9 @@ _FORGET_SESSIONS: Final = """
 DELETE FROM model_counted
  WHERE home = (SELECT id FROM homes WHERE path = :path) AND session IN (
        SELECT session FROM session_counted
-        WHERE home = (SELECT id FROM homes WHERE path = :path) AND seen < :last);
+        WHERE home = (SELECT id FROM homes WHERE path = :path) AND seen < :oldest);
 DELETE FROM session_counted
- WHERE home = (SELECT id FROM homes WHERE path = :path) AND seen < :last;
+ WHERE home = (SELECT id FROM homes WHERE path = :path) AND seen < :oldest;
 """
 
 KEEP_DAYS: Final = 90
@@ -153,6 +153,7 @@ class StateStore:
     @contextmanager
     def _writing(self) -> Iterator[None]:
         with self._using():
+            # Our own write changes the stamp. So look first if another program changed the file.
             self._suspect = self._suspect or stamp(self.path) != self._stamp
             try:
                 with transaction(self._connection):
@@ -269,15 +270,15 @@ class StateStore:
                 (watermark, path, watermark),
             )
 
-    def forget_sessions(self, path: str, told_since: float) -> None:
-        """Forget sessions gone for long: those not seen for `KEEP_DAYS` before `told_since`.
+    def forget_sessions(self, path: str, reported_since: float) -> None:
+        """Forget sessions gone for long: those not seen for `KEEP_DAYS` before `reported_since`.
 
-        Every session that exists was reported since `told_since`. A session is remembered until no
-        undo can restore it: otherwise a restored session would be counted twice.
+        Every session that exists was reported since then. A session is remembered until no undo can
+        restore it: otherwise a restored session would be counted twice.
         """
-        last = {"path": path, "last": _day(told_since) - KEEP_DAYS}
+        oldest = _day(reported_since) - KEEP_DAYS
         with self._writing():
-            self._connection.execute(_FORGET_SESSIONS, last)
+            self._connection.execute(_FORGET_SESSIONS, {"path": path, "oldest": oldest})
 
     def counters(self, path: str) -> list[CounterValue]:
         """Return the counters whose label values have a place, and those of `other`."""

@@ -27,6 +27,7 @@ class _Counted(NamedTuple):
     api_calls: int
     active_rows: int
     had_rows: int
+    """1 if it ever had a row, else 0."""
 
 
 _NOTHING_COUNTED: Final = _Counted(0, 0, 0, 0, 0)
@@ -81,7 +82,7 @@ class UsageCounter:
     def count(self, usage: SessionUsage) -> None:
         """Add what this session used since it was last counted."""
         own = label_value(LabelFamily.SOURCE, usage.source)
-        (source,) = self._sources(own)
+        (source,) = self._sources(own)  # `other` if it has no place
         before = self._session_before(usage.key)
         counted = before or _NOTHING_COUNTED
         if usage.reborn and before is not None:
@@ -120,8 +121,9 @@ class UsageCounter:
 
         Its other figures can be compared only after its history is restored.
         """
-        is_retold = usage.rows >= before.rows
-        new_rows = min(usage.rows - before.rows if is_retold else usage.rows, usage.above_watermark)
+        has_old_rows = usage.rows >= before.rows  # a process wrote them again, from its memory
+        new_rows = usage.rows - before.rows if has_old_rows else usage.rows
+        new_rows = min(new_rows, usage.above_watermark)
         self._add("messages", source, "", "", new_rows)
         self._connection.execute(
             "UPDATE session_counted SET message_rows = message_rows + ? "
@@ -161,6 +163,7 @@ class UsageCounter:
         )
         if any(value > counted for value, counted in zip(now, before, strict=True)):
             self._active_models.add(own)
+        # Not strict: `now` and `before` end with two costs, which are no kinds of tokens.
         for kind, value, counted in zip(_TOKEN_KINDS, now, before, strict=False):
             self._add("tokens", source, name, kind, value - counted)
         self._add("cost_usd", source, name, "estimated", now[5] - before[5])
@@ -202,4 +205,4 @@ class UsageCounter:
 def _hash_of(word: str) -> int:
     """Return a stable 63-bit hash of a text of any length."""
     digest = blake2b(word.encode(errors="surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "big") >> 1
+    return int.from_bytes(digest, "big") >> 1  # an integer of SQLite has a sign
