@@ -169,12 +169,12 @@ def show_report_json(result: RunReport[Any]) -> None:
 def run_exit_status(result: RunReport[Any]) -> int:
     """Return the exit status of a reap or prune in all homes; raise if homes could not be read."""
     outcome = result.outcome.value if result.outcome is not None else None
-    told = {"cannot be read": result.unread, "refused": result.refused}
-    troubles = [f"{what}: {', '.join(homes)}" for what, homes in told.items() if homes]
+    left_out = {"cannot be read": result.unread, "refused": result.refused}
+    troubles = [f"{why}: {', '.join(homes)}" for why, homes in left_out.items() if homes]
     if troubles:
-        said = f"not done everywhere; {'; '.join(troubles)}; `hermes-exporter check` tells why"
+        message = f"not done everywhere; {'; '.join(troubles)}; `hermes-exporter check` tells why"
         nothing_done = not result.plans or outcome == "failed"
-        raise ExporterError(said) if nothing_done else PartlyDoneError(said)
+        raise ExporterError(message) if nothing_done else PartlyDoneError(message)
     return 3 if result.could_not_see else exit_status(outcome)
 
 
@@ -269,14 +269,14 @@ def options(args: Namespace) -> Options:
     """Return the given options; options that a command does not have keep their defaults.
 
     If no configuration was named and this host has one, the command uses that one and says so:
-    otherwise it would not do what the agent does. The agent looks for it itself (`daemon`). A
-    command that an agent may answer says it only if none does (`connect`).
+    otherwise it would not do what the agent does. `serve` looks for it by itself (`daemon`). A
+    command that an agent may answer says it only if no agent answers (`connect`).
     """
     given = vars(args)
     if args.config_file is None and args.as_service:
         file, note = _service_config_file()
         given = {**given, "config_file": file, "config_note": note}
-        if note and not hasattr(args, "no_agent"):
+        if note and not hasattr(args, "no_agent"):  # a command that no agent answers
             output.print_errors(note)
     shared = {field.name for field in dataclasses.fields(Options)} & given.keys()
     off = {name for name, on in given.items() if name.startswith(_COLLECTOR) and not on}
@@ -293,8 +293,9 @@ def options(args: Namespace) -> Options:
 
 
 def _service_config_file() -> tuple[str | None, str]:
-    """Return the configuration file of the service, None if there is none or it is not readable,
-    and what to say about it.
+    """Return the configuration file of the service, and what to say about it.
+
+    The file is None if there is none, or this user cannot read it.
     """
     file = paths.SYSTEM_CONFIG_FILE
     if os.access(file, os.R_OK):

@@ -23,7 +23,7 @@ _log = logs.get("cli")
 
 def run(words: list[str], load: Callable[[str], Command] = commands.load) -> int:
     """Run a command line and return its exit status. No traceback ever reaches the user."""
-    output.before_errors = head_start.clear
+    output.before_errors = head_start.clear  # an error must not follow `scanning...` on its line
     try:
         return _run(words, load)
     except ConfigError as error:
@@ -39,7 +39,7 @@ def run(words: list[str], load: Callable[[str], Command] = commands.load) -> int
         where = f"{error.filename}: " if error.filename is not None else ""
         output.print_errors(f"{where}{error.strerror or error}")
         return 1
-    except Exception as error:  # noqa: BLE001 - the last line of defence
+    except Exception as error:  # noqa: BLE001 - a bug must not show a traceback
         _log.debug("internal error", traceback=traceback.format_exc())
         cause = f"{type(error).__name__}: {error}"
         output.print_errors(f"internal error: {cause}; run with --log.level=debug for details")
@@ -63,7 +63,7 @@ def _run(words: list[str], load: Callable[[str], Command]) -> int:
 
 
 def _help(words: list[str]) -> int:
-    """Print the overview; `help status` prints all that `status --help` has on one screen."""
+    """Print the overview, or the full help of a command; `COMMAND --help` shows the short help."""
     if words:
         output.emit(Parser(words[0], commands.load(_existing(words[0]))).format_help())
     else:
