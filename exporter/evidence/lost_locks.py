@@ -1,10 +1,10 @@
 """Find holders that have lost their locks, as opposed to holders that need none.
 
-A process that opens and closes a database's file itself loses all POSIX locks that it had on the
-file, and SQLite in that process does not notice. The next process that opens the database in the
-usual way destroys the holder's work. So a missing lock must be found. But two kinds of processes
-must not be reported: those that are just opening or closing their connection, and those that only
-inherited the descriptors.
+A process that opens and closes a database's file without SQLite loses all POSIX locks that it had
+on the file, and SQLite in that process does not notice. The next process that opens the database in
+the usual way destroys the holder's work. So a missing lock must be found. But two kinds of
+processes must not be reported: those that are just opening or closing their connection, and those
+that only inherited the descriptors.
 
 A missing lock is named by the suffix of its file: empty for the database, or "-shm".
 """
@@ -21,12 +21,13 @@ from exporter.evidence.procfs import GONE, ProcessStat, ancestors
 
 _CHECKS: Final = 4
 _DELETED: Final = "deleted"
-_UNREADABLE: Final = frozenset({"", "-shm", _DELETED})
+"""Stands among the missing locks for files that were deleted while the process has them open."""
+_ALL: Final = frozenset({"", "-shm", _DELETED})
 
 
 def missing_locks(home: HomeFiles, has: OpenFiles) -> frozenset[str]:
     """Return the locks that a holder lacks by its own fdinfo; a DELETE journal needs none."""
-    if home.wal_mode is False or has.stranger:
+    if home.wal_mode is False or has.stranger:  # None is unknown, and may be WAL mode
         return frozenset()
     needed = (has.database if has.in_wal_mode else None, has.shm)
     return frozenset(file.suffix for file in needed if file is not None and not file.locked)
@@ -39,6 +40,7 @@ def is_forked_copy(suspect: ProcessStat, owners: Collection[int], proc: str) -> 
     if its parent has the locks. Only fork copies the program image, so the image must be the same.
     """
     for pid, ancestor in ancestors(proc, suspect):
+        # It is 0 for every process that we may not inspect: then equal values mean nothing.
         if not suspect.start_stack or ancestor.start_stack != suspect.start_stack:
             return False
         if pid in owners:
@@ -49,7 +51,7 @@ def is_forked_copy(suspect: ProcessStat, owners: Collection[int], proc: str) -> 
 def lost_now(
     home: HomeFiles, pid: int, proc: str, start_ticks: int | None = None
 ) -> frozenset[str]:
-    """Return the locks that a process lacks now, and more if it uses deleted files.
+    """Return the locks that a process lacks now, and `_DELETED` if it uses deleted files.
 
     Nothing if another process has got its PID since. Raise OSError if it is gone or unreadable.
     """
@@ -82,5 +84,5 @@ def lost_at_every_check(
     except GONE:
         return frozenset()
     except OSError:
-        return _UNREADABLE  # it exists, it lacked a lock elsewhere, and it may not be read
+        return _ALL  # it exists, and cannot be read now: what the caller saw missing stays so
     return lost

@@ -15,6 +15,7 @@ from exporter.evidence.statx import is_mount_root
 from exporter.runs.folder import DIRECTORY
 
 _MOST_LEVELS: Final = 200
+"""Each level is a recursion and keeps a descriptor open; both are limited."""
 _MOST_PROBLEMS: Final = 20
 
 
@@ -23,10 +24,10 @@ class Removed:
     """What a deletion came to."""
 
     freed_bytes: int = 0
-    """Allocated bytes that came free; those of a file with other names elsewhere did not."""
+    """Allocated bytes that came free. A file that has other hard links frees nothing."""
     files: int = 0
     problems: list[str] = field(default_factory=list)
-    """What could not be deleted, and why; not all of many."""
+    """What could not be deleted, and why; only the first `_MOST_PROBLEMS`."""
 
     def note(self, what: bytes, why: str) -> None:
         if len(self.problems) < _MOST_PROBLEMS:
@@ -76,8 +77,10 @@ def _empty(
 ) -> None:
     below = _open(folder, name)
     try:
+        # A bind mount of the same filesystem has the same st_dev.
         if is_mount_root(below):
             raise OSError(errno.EBUSY, "it is mounted")
+        # Without write permission not even the owner can remove a name from a folder.
         if found.st_mode & 0o700 != 0o700:
             os.fchmod(below, 0o700)
         for entry in os.listdir(below):
@@ -87,17 +90,19 @@ def _empty(
 
 
 def _open(folder: int, name: bytes) -> int:
-    """Open a folder, even one that its own owner may not look into."""
+    """Open a folder, even one that its own owner may not read."""
     try:
         return os.open(name, DIRECTORY, dir_fd=folder)
     except PermissionError:
-        if not hasattr(os, "O_PATH"):
+        if not hasattr(os, "O_PATH"):  # only Linux has it
             raise
-    closed = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+    # O_PATH needs no permission to read. fchmod refuses such a descriptor, but its path in /proc
+    # names the same folder, whatever has its name by now.
+    unread = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
     try:
-        os.chmod(f"/proc/self/fd/{closed}", 0o700)
+        os.chmod(f"/proc/self/fd/{unread}", 0o700)
     finally:
-        os.close(closed)
+        os.close(unread)
     return os.open(name, DIRECTORY, dir_fd=folder)
 
 

@@ -34,12 +34,13 @@ from exporter.hermes.table_rows import quoted
 _TOTALS_ID: Final = 1
 """The row of the data table that says how many messages and words the index has."""
 _ROWS_AHEAD: Final = 1 << 24
+"""Added to the count of messages until `finish`: FTS5 subtracts, and fails below zero."""
 _WORDS_AHEAD: Final = 1 << 40
-"""Added to the counts in the meantime: FTS5 subtracts, and fails if a count falls below zero."""
+"""The same for the count of words."""
 _FLUSH_BYTES: Final = 64 << 10
 """We flush after this much text. FTS5 flushes by itself at 1 MiB in memory, perhaps between the two
-halves of a replacement; this much text stays below. Only a single message that is longer may still
-be divided so.
+halves of a replacement; this much text takes less memory than that. Only a single message that is
+longer may still be divided so.
 """
 
 
@@ -80,7 +81,7 @@ class PuttingBack:
                 size = self._connection.execute(
                     f"SELECT sz FROM {sizes} WHERE id = ?", (message_id,)
                 ).get
-                words += _decoded(size)[0]
+                words += _decoded(size)[0]  # one number for each column, and there is one column
             self._write(table, rows + len(message_ids), words)
 
     def _start(self, table: str) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from exporter.text import format_size
 
 WAL_BYTES_MAX: Final = 64 << 20
 """A run lets the WAL grow by no more than this, see `exporter.writing.connection`."""
-_WAL_SHARE: Final = 4
+_WAL_FACTOR: Final = 4
 """A short run adds this many times the text of its rows to the WAL: rows, search index, merges."""
 _LEAST_WAL_BYTES: Final = 1 << 20
 _COPIES: Final = 2
@@ -16,11 +16,11 @@ _COPIES: Final = 2
 _SESSION_BYTES: Final = 2048
 _LEAST_JOURNAL_BYTES: Final = 2 << 20
 _ACTION_BYTES: Final = 2048
-"""In the journal, with what SQLite keeps beside it until a transaction is over."""
+"""For each action: in the journal, and in its rollback file until the transaction is over."""
 _REAP_BYTES: Final = 16384
-"""The pages of a row and of the indexes that have it."""
+"""For each session that is ended: the pages of its row, and of the indexes that have the row."""
 _FILES_BYTES: Final = 16384
-"""Names of columns, and blocks of files that are not full."""
+"""Once for each trash: names of columns, and the last blocks of files, which are not full."""
 
 
 def rows_trash_bytes(sessions: int, payload_bytes: int) -> int:
@@ -32,7 +32,7 @@ def rows_trash_bytes(sessions: int, payload_bytes: int) -> int:
 
 def wal_bytes(payload_bytes: int) -> int:
     """Return by how much the WAL may grow meanwhile."""
-    return min(WAL_BYTES_MAX, _WAL_SHARE * payload_bytes + _LEAST_WAL_BYTES)
+    return min(WAL_BYTES_MAX, _WAL_FACTOR * payload_bytes + _LEAST_WAL_BYTES)
 
 
 def deletion_bytes(sessions: int, payload_bytes: int) -> int:
@@ -51,9 +51,9 @@ def journal_bytes(actions: int) -> int:
 
 
 def enough(size_bytes: int) -> str:
-    """Return a size to free that is not below this one when it is read in one decimal."""
+    """Return a size to free, rounded up: `format_size` rounds to one decimal, also down."""
     unit = 1 << max(19, size_bytes.bit_length() - 5)
-    return format_size(-(-size_bytes // unit) * unit)
+    return format_size(-(-size_bytes // unit) * unit)  # -(-a // b) is a / b, rounded up
 
 
 def why_no_room(needed_bytes: int, free_bytes: int, what: str) -> str:
