@@ -192,9 +192,11 @@ class Keep:
 class Trash:
     keep_seconds: float = setting(DURATION, "72h", "how long a run can be undone")
     min_keep_seconds: float = setting(
-        DURATION, "1h", "under disk pressure trash is emptied when it is older than this"
+        DURATION,
+        "1h",
+        "under disk pressure, or above max_bytes, trash is emptied when it is older than this",
     )
-    max_bytes: int = setting(SIZE, "5GiB", "largest size of the trash of a home")
+    max_bytes: int = setting(SIZE, "5GiB", "above this, the oldest trash of a home is emptied")
 
     RETIRED: ClassVar = {
         "early_purge": "write 'min_keep: 1h', how old trash must be to be emptied under disk "

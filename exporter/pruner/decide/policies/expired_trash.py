@@ -1,4 +1,7 @@
-"""Trash older than `prune.trash.keep`, and the oldest trash if it is above `max_bytes`."""
+"""Trash older than `prune.trash.keep`, and the oldest trash while there is more than `max_bytes`.
+
+Trash younger than `min_keep` stays: otherwise the next run would empty what a large one just took.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,8 @@ def find(scope: Scope, policy: Policy) -> Finding:
     for run in sorted(scope.inventory.trash, key=lambda each: (each.taken_at, each.run)):
         kept_by, reason = "", "it could be undone for long enough"
         if run.kept_until > now:
-            kept_by = "trash" if size <= trash.max_bytes else ""
+            is_young = now - run.taken_at < trash.min_keep_seconds
+            kept_by = "trash" if size <= trash.max_bytes or is_young else ""
             reason = f"the trash is larger than {format_size(trash.max_bytes)}"
         if run.waiting_bytes and not run.purgeable_bytes:
             kept_by = "in_use"

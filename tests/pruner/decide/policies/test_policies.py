@@ -308,6 +308,18 @@ def test_trash_goes_when_its_time_is_over_or_it_is_too_large() -> None:
     assert targets(found, Act.PURGE_TRASH) == ["old"]
 
 
+def test_a_run_that_is_larger_than_the_trash_can_be_undone_for_min_keep() -> None:
+    def purged(age_seconds: float) -> list[str]:
+        taken_at = NOW - age_seconds
+        large = TrashedRun("large", 1000, taken_at, taken_at + 3 * DAY)
+        return targets(
+            plan(inventory(trash=(large,)), settings(trash=Trash(max_bytes=100))), Act.PURGE_TRASH
+        )
+
+    assert purged(3599) == []
+    assert purged(3601) == ["large"]
+
+
 # The plan
 
 
