@@ -118,8 +118,9 @@ class LastRows(NamedTuple):
 
 
 _ANCESTORS: Final = (
-    "WITH RECURSIVE ancestors(id) AS (SELECT parent_session_id FROM sessions WHERE rowid > ?1 "
-    # NOT INDEXED: SQLite would scan an index of all messages instead of the few new rows.
+    # NOT INDEXED: SQLite would scan an index of all rows instead of the few new ones.
+    "WITH RECURSIVE ancestors(id) AS "
+    "(SELECT parent_session_id FROM sessions NOT INDEXED WHERE rowid > ?1 "
     "UNION SELECT parent_session_id FROM sessions "
     "WHERE id IN (SELECT session_id FROM messages NOT INDEXED WHERE id > ?2) "
     "UNION SELECT parent_session_id FROM sessions JOIN ancestors USING (id)) "

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import apsw
 import pytest
 
+from exporter.hermes import continuations
 from exporter.hermes.continuations import SUMMARY_PREFIXES, Head, Relation, classify
+from tests.support.small_homes import small_home
 
 BY_AGENT = {"max_tokens": None}
 PROMPT = "You are helpful.\nConversation started: Monday\nBe brief."
@@ -136,3 +141,16 @@ def test_another_limit_of_turns_is_that_of_a_subagent() -> None:
     assert relations(same, parent)[0] is Relation.CONTINUATION
     unknown = child._replace(model_config=BY_AGENT)
     assert relations(unknown, parent)[0] is Relation.CONTINUATION
+
+
+@pytest.mark.parametrize("analyzed", [False, True])
+def test_what_is_new_is_found_without_a_look_at_every_row(tmp_path: Path, analyzed: bool) -> None:
+    """It is asked under the write lock, and a home may have 100,000 sessions."""
+    connection = apsw.Connection(str(small_home(tmp_path / "home", 1_000) / "state.db"))
+    if analyzed:
+        connection.execute("ANALYZE")
+    plan = connection.execute(f"EXPLAIN QUERY PLAN {continuations._ANCESTORS}", (0, 0)).fetchall()
+    steps = [str(detail) for *_, detail in plan]
+    assert [each for each in steps if each.startswith(("SCAN sessions", "SCAN messages"))] == []
+    assert sum(each.startswith("SEARCH sessions") for each in steps) == 3
+    connection.close()
