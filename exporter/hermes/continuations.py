@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
@@ -71,42 +71,41 @@ class Head(NamedTuple):
 
 def children_begun_by(connection: apsw.Connection, session_id: str, moment: float) -> list[str]:
     """Return the children that did not begin after this moment."""
-    rows: list[Any] = connection.execute(
+    rows, _ = rows_in_utf8(
+        connection,
         "SELECT id FROM sessions WHERE parent_session_id = ? AND (started_at > ?) IS NOT 1",
         (session_id, moment),
-    ).fetchall()
+    )
     return [child for (child,) in rows]
 
 
 def children_of(connection: apsw.Connection, session_id: str) -> list[str]:
-    """Return the ids of a session's direct children, oldest first."""
-    found: list[tuple[Any, ...]] = connection.execute(
-        "SELECT id FROM sessions WHERE parent_session_id = ? ORDER BY started_at, id", (session_id,)
-    ).fetchall()
-    return [row[0] for row in found if isinstance(row[0], str)]
+    """Return the ids of a session's direct children, oldest first, without those not UTF-8."""
+    rows, _ = rows_in_utf8(
+        connection,
+        "SELECT id FROM sessions WHERE parent_session_id = ? ORDER BY started_at, id",
+        (session_id,),
+    )
+    return [child for (child,) in rows if isinstance(child, str)]
 
 
 def children_of_each(
     connection: apsw.Connection, schema: Schema, session_ids: Sequence[str]
-) -> dict[str, list[str] | None]:
-    """Return the direct children of each of these, in no order; None if an id is not UTF-8."""
-    found: dict[str, list[str] | None] = {each: [] for each in session_ids}
+) -> Mapping[str, list[str] | None]:
+    """Return what `children_of` has of each of these, in no order; None if no row has a parent."""
     if not schema.has("sessions", "parent_session_id"):
         return dict.fromkeys(session_ids)
-    # As bytes: text that is not UTF-8 would fail the whole query. Not as a join: after an ANALYZE
-    # SQLite may not use the index, and would read all sessions for each of these.
-    rows = connection.execute(
-        "SELECT parent_session_id, CAST(id AS BLOB) FROM sessions WHERE typeof(id) = 'text' "
+    found: dict[str, list[str]] = {each: [] for each in session_ids}
+    # Not as a join: after an ANALYZE SQLite may not use the index, and would read all sessions for
+    # each of these.
+    rows, _ = rows_in_utf8(
+        connection,
+        "SELECT parent_session_id, id FROM sessions WHERE typeof(id) = 'text' "
         "AND parent_session_id IN (SELECT value FROM json_each(?))",
         (json.dumps(list(session_ids)),),
     )
     for parent, child in rows:
-        known = found.get(parent)
-        try:
-            if known is not None:
-                known.append(child.decode())
-        except UnicodeDecodeError:
-            found[parent] = None
+        found[parent].append(child)
     return found
 
 

@@ -10,7 +10,7 @@ new process has opened the database. Only `ended_at` and `end_reason` of a row a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -211,7 +211,7 @@ def execute(
 
 def _read_now(
     actions: Sequence[ReapAction], connection: apsw.Connection
-) -> tuple[dict[str, End], dict[str, list[str] | None]]:
+) -> tuple[dict[str, End], Mapping[str, list[str] | None]]:
     """How these sessions ended, and the children that each has: later ones tell how it went on."""
     names = [each.target for each in actions]
     children = children_of_each(connection, probe_schema(connection), names)

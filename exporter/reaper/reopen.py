@@ -236,7 +236,9 @@ def _remedy(
         return _correction(kind, ended, reason, was, {**ended.after, **to._asdict(), **later})
 
     for child in new:
-        relation, began_at = relation_of(connection, schema, session_id, child)
+        relation, began_at = Relation.NOT_YET, None
+        with suppress(UnicodeDecodeError):  # of the child's rows: activity may still open it again
+            relation, began_at = relation_of(connection, schema, session_id, child)
         if relation is not Relation.NOT_YET:
             clear.append(child)
         if relation in (Relation.CONTINUATION, Relation.BRANCH):

@@ -285,7 +285,8 @@ def test_a_session_that_grew_right_before_it_went_on_in_a_child_is_corrected_onc
         hermes.ask("append", session=FIRST)
         child(home, "20260101_100000_bbbbbb", SUMMARY)
         assert healed(home) == HealedReaps(mistakes=(FIRST,))
-        assert dump(home)[FIRST]["end_reason"] == "'compression'"
+        end = sql(home, f"SELECT end_reason FROM sessions WHERE id = '{FIRST}';")
+        assert end == "compression"
         assert healed(home) == NOTHING
 
 
@@ -369,17 +370,60 @@ def write_lock_held(home: Path) -> Iterator[None]:
 
 
 def test_text_that_is_not_utf8_costs_no_other_session_its_healing(home: Path, version: str) -> None:
-    other = LEAKED[1]
+    odd, other, _ = LEAKED
     with hermes_process(python_for(version), home, *GATEWAY) as hermes:
         reap(home)
         sql(
             home,
-            "INSERT INTO sessions (id, source, started_at, parent_session_id) "
-            f"VALUES (CAST(x'ff41' AS TEXT), 'cli', 1.0, '{FIRST}');",
+            f"UPDATE messages SET timestamp = CAST(x'ff' AS TEXT) WHERE session_id = '{odd}';",
         )
-        hermes.ask("append", session=FIRST)
+        hermes.ask("append", session=odd)
         hermes.ask("append", session=other)
         assert healed(home) == HealedReaps(mistakes=(other,))
+
+
+@pytest.mark.parametrize(
+    "child",
+    ["CAST(x'ff41' AS TEXT), 'a title'", "'a child', CAST(x'ff41' AS TEXT)"],
+    ids=["id", "title"],
+)
+@pytest.mark.parametrize("when", ["before the reap", "after it"])
+def test_a_child_that_is_not_utf8_costs_a_session_no_healing(
+    home: Path, version: str, child: str, when: str
+) -> None:
+    broken = (
+        "INSERT INTO sessions (id, title, source, started_at, ended_at, parent_session_id) "
+        f"VALUES ({child}, 'cli', 1.0, 2.0, '{FIRST}');"
+    )
+    with hermes_process(python_for(version), home, *GATEWAY) as hermes:
+        if when == "before the reap":
+            sql(home, broken)
+        reap(home)
+        if when == "after it":
+            sql(home, broken)
+        assert healed(home) == NOTHING
+        hermes.ask("append", session=FIRST)
+        assert healed(home) == HealedReaps(mistakes=(FIRST,))
+
+
+def test_a_child_that_is_not_utf8_hides_no_continuation(home: Path, version: str) -> None:
+    with hermes_process(python_for(version), home, *GATEWAY):
+        sql(
+            home,
+            "INSERT INTO sessions (id, source, started_at, ended_at, parent_session_id) "
+            f"VALUES (CAST(x'ff41' AS TEXT), 'cli', 1.0, 2.0, '{FIRST}');",
+        )
+        reap(home)
+        sql(
+            home,
+            "INSERT INTO sessions (id, source, started_at, parent_session_id) "
+            f"SELECT 'next', source, started_at + 60, id FROM sessions WHERE id = '{FIRST}';"
+            "INSERT INTO messages (session_id, role, content, timestamp) "
+            "VALUES ('next', 'user', '[CONTEXT SUMMARY]: so far', 1.0);",
+        )
+        assert healed(home) == HealedReaps(mistakes=(FIRST,))
+        end = sql(home, f"SELECT end_reason FROM sessions WHERE id = '{FIRST}';")
+        assert end == "compression"
 
 
 def test_a_chat_that_writes_after_the_verdict_is_no_longer_cleared(
