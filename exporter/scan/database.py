@@ -23,7 +23,7 @@ from exporter.errors import DatabaseError
 from exporter.evidence.liveness import LivingOwners
 from exporter.hermes import database
 from exporter.hermes.compaction import CopyQuery
-from exporter.hermes.continuations import LastRows
+from exporter.hermes.continuations import LastRows, ancestors_of_active
 from exporter.hermes.database import is_sound
 from exporter.hermes.heartbeats import LifeSigns, read_life_signs
 from exporter.hermes.read_pacing import ReadPacer
@@ -241,6 +241,8 @@ class StateReader:
         # Both are from the first transaction: rows written during the pass are read next time.
         highest = queries.messages.highest_id(connection)
         rowid = queries.highest_rowid(connection)
+        if len(self.table):  # else everything is new
+            self.table.add_moved(ancestors_of_active(connection, schema, self.last_rows))
         if self._whole_pass_due(connection, queries, health, highest):
             pointers = self._routing.pointers(connection, schema, self._clock())
             links = CompressionLinks()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from sys import intern
 from typing import Final, NamedTuple, TypeVar
@@ -131,8 +131,17 @@ class SessionTable:
         self._extremes: _Extremes | None = None
         self._summary: tuple[tuple[int, int, float], SessionSummary] | None = None
 
+    def add_moved(self, ancestors: Iterable[str]) -> None:
+        """Note the ancestors of sessions with new messages.
+
+        `put` notes parents, but does not know what an ended session descends from: a subagent that
+        was compressed works on in a child of its ended row, and its parent waits for it.
+        """
+        if self._moved is not None:
+            self._moved.update(ancestors)
+
     def take_moved(self) -> set[str] | None:
-        """Return the sessions that changed since the last call, and their parents.
+        """Return the sessions that changed since the last call, their parents and ancestors.
 
         None means all: the table was empty at the last call.
         """

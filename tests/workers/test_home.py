@@ -1,12 +1,19 @@
-"""What a worker keeps of a home with so many open sessions that not every scan judges them."""
+"""What a worker keeps of a home from scan to scan; not every scan judges very many sessions."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
+import pytest
+from msgspec import structs
+
+from exporter.evidence.liveness import BootTime
+from exporter.hermes.process_kinds import ProcessKind
 from exporter.reaper.models import Verdict
 from exporter.workers import protocol
 from exporter.workers.home import WorkerHome
+from tests.reaper.test_verdict import facts, holder
 from tests.support.home_scans import read_request, sql
 from tests.support.small_homes import small_home
 
@@ -48,3 +55,39 @@ def test_a_message_changes_the_counts_with_the_next_verdicts(tmp_path: Path) -> 
     assert watched.counts() == {Verdict.UNKNOWN: _MANY}
     watched.monotonic += 61
     assert watched.counts() == {Verdict.LIVE: 1, Verdict.UNKNOWN: _MANY - 1}
+
+
+@pytest.mark.parametrize("writes", [True, False])
+def test_a_subagent_that_was_compressed_keeps_its_parent_from_being_presumed(
+    tmp_path: Path, writes: bool
+) -> None:
+    """It works on in a child of its ended row; the parent waits, and writes nothing."""
+    home = small_home(tmp_path / "home", sessions=3, source="cron")
+    parent, subagent, continuation = (f"20260101_{number:06}_aaaaaa" for number in range(3))
+    sql(
+        home,
+        f"UPDATE sessions SET parent_session_id = '{parent}', ended_at = started_at + 3, "
+        f"end_reason = 'compression' WHERE id = '{subagent}';"
+        f"UPDATE sessions SET parent_session_id = '{subagent}' WHERE id = '{continuation}';",
+    )
+    passed = 0.0
+    began = time.time()
+    reader = WorkerHome(
+        str(home),
+        clock=lambda: began + passed,
+        moment=lambda: BootTime("", passed, 1000.0 + passed),
+    )
+    request = structs.replace(
+        read_request(home, home.stat().st_uid), facts=facts(holder(ProcessKind.GATEWAY))
+    )
+    verdicts = set()
+    while passed < 3 * 3600:
+        if writes:
+            said = "INSERT INTO messages (session_id, role, content, timestamp)"
+            sql(home, f"{said} VALUES ('{continuation}', 'assistant', 'so', {began + passed});")
+        pages = [each for each in reader.read(request) if isinstance(each, protocol.SessionsPage)]
+        verdicts |= {
+            each.verdict for page in pages for each in page.items if each.session.id == parent
+        }
+        passed += 900.0
+    assert (Verdict.DEAD in verdicts) is not writes
