@@ -145,13 +145,14 @@ def reopen_active(
 
 
 def _current_ends(journal: RunJournal, only: Collection[str] | None) -> list[RecordedAction]:
-    """The ends that we wrote and did not take back; only one of a session can be its present one.
+    """The ends that we ever wrote; only one of a session can be its present one.
 
-    Hermes may have reopened a session that we ended again later. Which of both is the later one the
-    times do not tell, since the clock may have been set back: the row itself tells.
+    Hermes may have reopened a session that we ended again later, and a restored database may have
+    an end that we took back. Which of them is the present one the times do not tell, since the
+    clock may have been set back: the row itself tells.
     """
     ends: dict[tuple[str, End], RecordedAction] = {}
-    for each in journal.done_actions(*ENDS):  # the newest first
+    for each in journal.ever_done(*ENDS):
         if only is None or each.action.target in only:
             ends.setdefault((each.action.target, written_end(each)), each)
     return list(ends.values())
@@ -223,7 +224,8 @@ def _remedy(
     new = [each for each in children if known is not None and each not in known]
     if not (is_active or new) or end_of(connection, session_id) != end:
         return None
-    mistake = _was_there(ended, processes)
+    # An end that we took back came with a restored database: it is not ours a second time.
+    mistake = ended.state is not ActionState.UNDONE and _was_there(ended, processes)
     # From now on only what comes beyond these rows is activity: Hermes may write to a session
     # right before it goes on in a child.
     count, newest = count_and_newest(connection, session_id)
@@ -351,10 +353,13 @@ def _correction(
 ) -> RecordedAction:
     """Return the action that takes back an end that we wrote, or gives another one."""
     expected = {**was, "source": ended.action.expected.get("source")}
+    reverses = None  # no journal lists the end, or says that it was taken back already
+    if ended.run and ended.state is not ActionState.UNDONE:
+        reverses = Reversal(ended.run, ended.number)
     return RecordedAction(
         Action(kind=kind, target=ended.action.target, reason=reason, expected=expected),
         after=dict(after or {}),
-        reverses=Reversal(ended.run, ended.number) if ended.run else None,  # no journal has it
+        reverses=reverses,
     )
 
 

@@ -132,6 +132,14 @@ class JournalReader(JournalCounts):
             msgspec.json.encode(actions).decode(),
         )
 
+    def ever_done(self, *actions: str) -> list[RecordedAction]:
+        """Actions of these names that were done; those that were taken back come last."""
+        return self._actions(
+            "state IN ('done', 'undone') AND action IN (SELECT value FROM json_each(?)) "
+            "ORDER BY state = 'undone', settled_at DESC, number",
+            msgspec.json.encode(actions).decode(),
+        )
+
     def last_done(self, target: str, *actions: str) -> RecordedAction | None:
         """Return the newest of these actions on a target that was done and not taken back."""
         found = self._actions(
@@ -146,10 +154,10 @@ class JournalReader(JournalCounts):
         """All actions of this name, whatever became of them."""
         return self._actions("action = ?", action)
 
-    def done_targets(self, *actions: str) -> frozenset[str]:
-        """Return the targets of actions of these names that were done, or may have been."""
+    def targets_ever(self, *actions: str) -> frozenset[str]:
+        """Return the targets of actions of these names that were ever done, or may have been."""
         rows: list[Any] = self._connection.execute(
-            "SELECT DISTINCT target FROM actions WHERE state IN ('done', 'intended') "
+            "SELECT DISTINCT target FROM actions WHERE state IN ('done', 'undone', 'intended') "
             "AND action IN (SELECT value FROM json_each(?))",
             (msgspec.json.encode(actions).decode(),),
         ).fetchall()

@@ -98,7 +98,7 @@ class KnownRuns(Struct, frozen=True):
     restored: Mapping[str, float] = {}
     """What an undo gave back, and when."""
     ended: frozenset[str] = frozenset()
-    """Sessions that may still carry an end which we wrote."""
+    """Sessions that may have an end which we wrote: a restored database has what we took back."""
     in_trash: frozenset[str] = frozenset()
     """Sessions whose rows are in the trash: one that exists was made again by Hermes."""
     kept_rows: tuple[KeptRows, ...] = ()
@@ -163,7 +163,7 @@ class RunReader:
                         )
                     ),
                     msgspec.convert(runs.restored(), dict[str, float]),
-                    runs.done_targets(*ENDS),
+                    runs.targets_ever(*ENDS),
                     in_trash=runs.targets_in_trash(DELETE_SESSION),
                     kept_rows=tuple(runs.kept_rows(DELETE_SESSION)),
                     automatic_reaps=tuple(runs.automatic_reaps()),

@@ -507,6 +507,25 @@ def test_a_restored_database_with_an_end_that_we_replaced_since_is_healed_too(
         assert open_sessions(home) == {FIRST}
 
 
+def test_a_restored_database_with_an_end_that_an_undo_took_back_is_healed_by_any_agent(
+    home: Path, version: str
+) -> None:
+    run = reap(home).run or ""
+    restored = dump(home)[FIRST]
+    reopen.undo(run, target_of(home))
+    sql(
+        home,
+        f"UPDATE sessions SET ended_at = {restored['ended_at']}, "
+        f"end_reason = {restored['end_reason']} WHERE id = '{FIRST}'",
+    )
+    with hermes_process(python_for(version), home, *GATEWAY) as hermes:
+        hermes.ask("append", session=FIRST)
+        assert FIRST in RunReader(str(home)).read(0).ended, "a worker that has just begun looks"
+        assert healed(home) == HealedReaps(resumed=(FIRST,)), "the undo had taken our mistake back"
+        assert hermes.ask("show", session=FIRST)["ended_at"] is None
+        assert healed(home) == NOTHING
+
+
 def test_an_end_that_no_journal_lists_becomes_the_one_that_hermes_writes(home: Path) -> None:
     reap(home)
     (home / ".hermes-exporter/journal.db").unlink()
