@@ -9,7 +9,8 @@ wrote:
    none has, a client came back for a turn and has left: `ended_at` moves to that activity.
 
 It was our mistake only if a process that had the database open at the reap is still there. If not,
-the session was resumed later, which any client may do with an ended session.
+the session was resumed later, which any client may do with an ended session. Of a session that was
+proven dead, all those processes were cleared: if a later one is there too, that one resumed it.
 """
 
 from __future__ import annotations
@@ -266,11 +267,14 @@ def _is_time(value: Any) -> bool:
 
 
 def _was_there(ended: RecordedAction, processes: Collection[ProcessKey]) -> bool:
-    """True if a process that had the database open at the reap has it open now."""
-    then = ended.after.get("holders")
-    if then is None:  # an older journal does not say
+    """True if a process that had the database open at the reap must be the one that uses it now."""
+    holders = ended.after.get("holders")
+    if holders is None:  # an older journal does not say
         return bool(processes)
-    return any(tuple(each) in processes for each in then)
+    then = {tuple(each) for each in holders}
+    if ended.after.get("proof") == Proof.PROVEN and not then.issuperset(processes):
+        return False
+    return not then.isdisjoint(processes)
 
 
 # Undo

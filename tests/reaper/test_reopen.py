@@ -526,6 +526,19 @@ def test_a_restored_database_with_an_end_that_an_undo_took_back_is_healed_by_any
         assert healed(home) == NOTHING
 
 
+def test_a_process_that_came_later_and_uses_a_session_makes_no_proof_wrong(
+    home: Path, version: str
+) -> None:
+    with hermes_process(python_for(version), home, *ONE_SHOT):
+        reap(home)
+        with hermes_process(python_for(version), home, *GATEWAY) as later:
+            later.ask("append", session=FIRST)
+            assert healed(home) == HealedReaps(resumed=(FIRST,))
+            assert later.ask("show", session=FIRST)["ended_at"] is None
+    assert counted(home, "reopened") == {}
+    assert not stopped(home), "the one-shot was rightly cleared"
+
+
 def test_an_end_that_no_journal_lists_becomes_the_one_that_hermes_writes(home: Path) -> None:
     reap(home)
     (home / ".hermes-exporter/journal.db").unlink()
