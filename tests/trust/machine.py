@@ -71,6 +71,7 @@ LONG_WAITS = (8 * 24 * HOUR, 40 * 24 * HOUR, 95 * 24 * HOUR)
 CLOCK_STEPS = (-7200, -1800, -45, 45, 1800, 7200, 3 * 86400)
 KINDS = ("chat", "chat", "chat", "oneshot", "gateway", "tui", "program", "visitor", "maintenance")
 SOURCES = {"tui": "tui", "gateway": "telegram"}
+_HEALS = ("give_back", "reopen_session")
 FAULTS = ("kill", "kill", "kill", "ENOSPC", "EIO", "EMFILE", "EROFS")
 
 
@@ -575,8 +576,17 @@ class Machine:
     def _undo_run(self, run: str | None) -> None:
         before = {home.path: self.seen[home.path] for home in self.homes}
         self._acting(lambda: self._by_hand().undo(run))
+        runs = self._by_hand().history()
+        undos = {each["run"] for each in runs if each["kind"] == "undo"}
         for home in self.homes:
+            actions = self.seen[home.path].actions.values()
+            # What came back by itself, just before, was given back by a run of its own.
+            by_itself = {each.target for each in actions if each.action in _HEALS} - {
+                each.target for each in actions if each.run in undos
+            }
             for session_id, row in self.seen[home.path].rows.items():
+                if session_id in by_itself:
+                    continue
                 was = before[home.path].rows.get(session_id)
                 if (
                     was is None
