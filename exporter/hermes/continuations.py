@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
@@ -135,6 +135,27 @@ def ancestors_of_active(
         return frozenset()
     rows, _ = rows_in_utf8(connection, _ANCESTORS, last)
     return frozenset(session_id for (session_id,) in rows)
+
+
+_PARENTS_MAX: Final = 100_000
+_PARENTS: Final = (
+    "WITH RECURSIVE chain(id, parent) AS (SELECT id, parent_session_id FROM sessions "
+    "WHERE id IN (SELECT value FROM json_each(?)) "
+    "UNION SELECT sessions.id, parent_session_id FROM chain CROSS JOIN sessions "
+    f"ON sessions.id = chain.parent LIMIT {_PARENTS_MAX}) "
+    "SELECT id, parent FROM chain WHERE typeof(id) = 'text' AND typeof(parent) = 'text'"
+)
+
+
+def parents_of(
+    connection: apsw.Connection, schema: Schema, session_ids: Iterable[str]
+) -> dict[str, str]:
+    """Return the parent of each of these sessions, and of each of their ancestors."""
+    wanted = json.dumps(list(session_ids))
+    if wanted == "[]" or not schema.has("sessions", "parent_session_id"):
+        return {}
+    rows, _ = rows_in_utf8(connection, _PARENTS, (wanted,))
+    return dict(rows)
 
 
 def read_head(

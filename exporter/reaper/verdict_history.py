@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec import structs
@@ -62,11 +62,15 @@ class VerdictHistory:
         rules: ReaperRules,
         now: float,
         *,
+        parents: Mapping[str, str | None] | None = None,
         reopened: Container[str] = (),
         grown: Iterable[str] = (),
         begun_anew: bool = False,
     ) -> None:
-        """Judge every session again; see `WatchedIdleness.observe` for the last three arguments."""
+        """Judge every session again.
+
+        `parents` has those of ended sessions; see `WatchedIdleness.observe` for what follows it.
+        """
         changed = not self.watched.sessions.keys() <= sessions.keys()
         self.watched.observe(
             sessions,
@@ -81,7 +85,7 @@ class VerdictHistory:
             facts,
             rules,
             now,
-            named=_with_descendants(_named(facts), sessions),
+            named=_with_descendants(_named(facts), sessions, parents or {}),
             silent_since=self.watched.silent_since(),
         )
         self._children_of_live = set()
@@ -178,12 +182,17 @@ def _conclude(record: SessionHistory, found: Conclusion, confirmations: int) -> 
 
 
 def _with_descendants(
-    session_ids: Iterable[str], sessions: Mapping[str, OpenSession]
+    session_ids: Collection[str],
+    sessions: Mapping[str, OpenSession],
+    parents: Mapping[str, str | None],
 ) -> frozenset[str]:
-    children: dict[str, list[str]] = {}
+    if not session_ids:
+        return frozenset()
+    children: dict[str | None, list[str]] = {}
+    for child, parent in parents.items():
+        children.setdefault(parent, []).append(child)
     for session in sessions.values():
-        if session.parent_id is not None:  # the parent may have ended
-            children.setdefault(session.parent_id, []).append(session.id)
+        children.setdefault(session.parent_id, []).append(session.id)
     found: set[str] = set()
     waiting = list(session_ids)
     while waiting:

@@ -23,7 +23,7 @@ from exporter.errors import DatabaseError
 from exporter.evidence.liveness import LivingOwners
 from exporter.hermes import database
 from exporter.hermes.compaction import CopyQuery
-from exporter.hermes.continuations import LastRows, ancestors_of_active
+from exporter.hermes.continuations import LastRows, ancestors_of_active, parents_of
 from exporter.hermes.database import is_sound
 from exporter.hermes.heartbeats import LifeSigns, read_life_signs
 from exporter.hermes.read_pacing import ReadPacer
@@ -102,6 +102,8 @@ class StateReader:
         self.watermark = 0
         self.routing: Routing | None = None
         self.signs = LifeSigns()
+        self.parents: dict[str, str | None] = {}
+        """The parent of each ended session that an open one descends from."""
         self._routing = RoutingReader(self._home, self._owner_lives)
         self.health: DatabaseHealth | None = None
         self._last_stamp: ChangeStamp | None = None
@@ -248,9 +250,14 @@ class StateReader:
             links = CompressionLinks()
             yield from self._whole_pass(connection, queries, watermark, links)
             routing = self._routing.from_links(pointers, links)
+            self.parents = {}
         else:
             routing, usage = self._changes(connection, queries, watermark)
             yield usage
+        opened = self.table.open
+        above = {each.parent_id for each in opened.values() if each.parent_id is not None}
+        new = above - opened.keys() - self.parents.keys()
+        self.parents |= {**dict.fromkeys(new), **parents_of(connection, schema, new)}
         self.routing, self.health, self.signs = routing, health, signs
         self.watermark, self._rowid = highest, rowid
         self.passes += 1

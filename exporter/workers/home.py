@@ -276,6 +276,7 @@ class WorkerHome:
             self._facts,
             request.rules,
             now,
+            parents=self._scanner.state.parents,
             reopened=self._judged_table.reopened,
             grown=self._grown,
             begun_anew=begun_anew,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -91,3 +92,27 @@ def test_a_subagent_that_was_compressed_keeps_its_parent_from_being_presumed(
         }
         passed += 900.0
     assert (Verdict.DEAD in verdicts) is not writes
+
+
+def test_the_newest_of_a_chain_of_compressions_is_live_while_a_chat_names_the_first(
+    tmp_path: Path,
+) -> None:
+    """`hermes --resume FIRST` lands on the newest; all between have ended."""
+    home = small_home(tmp_path / "home", sessions=5)
+    chain = [f"20260101_{number:06}_aaaaaa" for number in range(5)]
+    for parent, child in pairwise(chain[:4]):
+        sql(
+            home,
+            f"UPDATE sessions SET ended_at = started_at, end_reason = 'compression' "
+            f"WHERE id = '{parent}';"
+            f"UPDATE sessions SET parent_session_id = '{parent}' WHERE id = '{child}';",
+        )
+    *_, newest, unrelated = chain
+    reader = WorkerHome(str(home))
+    seen = facts(holder(ProcessKind.CLI, mapped=(chain[0],)))
+    request = structs.replace(read_request(home, home.stat().st_uid), facts=seen)
+    (page,) = [each for each in reader.read(request) if isinstance(each, protocol.SessionsPage)]
+    assert {each.session.id: each.verdict for each in page.items} == {
+        newest: Verdict.LIVE,
+        unrelated: Verdict.UNKNOWN,
+    }
