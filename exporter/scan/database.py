@@ -12,7 +12,7 @@ from __future__ import annotations
 import gc
 import time
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -103,7 +103,7 @@ class StateReader:
         self.routing: Routing | None = None
         self.signs = LifeSigns()
         self.parents: dict[str, str | None] = {}
-        """The parent of each ended session that an open one descends from."""
+        """The parent of each ended session that an open one descends from, and of some others."""
         self._routing = RoutingReader(self._home, self._owner_lives)
         self.health: DatabaseHealth | None = None
         self._last_stamp: ChangeStamp | None = None
@@ -251,13 +251,11 @@ class StateReader:
             yield from self._whole_pass(connection, queries, watermark, links)
             routing = self._routing.from_links(pointers, links)
             self.parents = {}
+            parents = (each.parent_id for each in self.table.open.values())
+            self._follow_parents(connection, schema, parents)
         else:
             routing, usage = self._changes(connection, queries, watermark)
             yield usage
-        opened = self.table.open
-        above = {each.parent_id for each in opened.values() if each.parent_id is not None}
-        new = above - opened.keys() - self.parents.keys()
-        self.parents |= {**dict.fromkeys(new), **parents_of(connection, schema, new)}
         self.routing, self.health, self.signs = routing, health, signs
         self.watermark, self._rowid = highest, rowid
         self.passes += 1
@@ -328,9 +326,20 @@ class StateReader:
             self.table.drop(session_id)
         usage = self._put(connection, queries.schema, records, watermark)
         moved = [record.row for record in records]
+        # Without a look at every open session: there may be very many.
+        self.parents |= {row.id: row.parent_id for row in moved if not row.is_open}
+        self._follow_parents(connection, queries.schema, (row.parent_id for row in moved))
         routing = self._routing.read(connection, queries.schema, self._clock(), moved)
         connection.execute("COMMIT")
         return routing, usage
+
+    def _follow_parents(
+        self, connection: apsw.Connection, schema: Schema, session_ids: Iterable[str | None]
+    ) -> None:
+        """Add the parents of ended sessions that are new here, and of their ancestors."""
+        known = (self.table.open, self.parents)
+        new = {each for each in session_ids if each and not any(each in those for those in known)}
+        self.parents |= {**dict.fromkeys(new), **parents_of(connection, schema, new)}
 
     def _possibly_changed(
         self, connection: apsw.Connection, queries: SessionQueries, watermark: int

@@ -48,6 +48,15 @@ def update(reader: StateReader) -> list[SessionUsage]:
     return list(reader.update(reader.watermark, allow))
 
 
+def ancestors(reader: StateReader, session_id: str) -> Iterator[str]:
+    """Yield what a session descends from, open or ended."""
+    known = reader.parents | {each.id: each.parent_id for each in reader.table.open.values()}
+    parent = known[session_id]
+    while parent is not None:
+        yield parent
+        parent = known.get(parent)
+
+
 def figures(reader: StateReader) -> dict[str, Any]:
     """Return everything that a reader knows of the sessions, without any order."""
     summary = reader.table.summary(NOW, trivial_max_messages=5, marathon_max=20, marathon_near=0.5)
@@ -56,6 +65,7 @@ def figures(reader: StateReader) -> dict[str, Any]:
     return {
         "sessions": len(reader.table),
         "open": reader.table.open,
+        "ancestors": {each: list(ancestors(reader, each)) for each in reader.table.open},
         "open_by_source": summary.open_by_source,
         "ended": {(e.source, e.end_reason): e.sessions for e in summary.ended},
         "messages": {h.source: (tuple(h.buckets), h.sum) for h in summary.messages},
@@ -358,6 +368,23 @@ def test_a_small_database_is_read_whole_every_time(home: Path, hermes: Ask) -> N
     update(reader)
     assert list(reader.table.open) == ["s0"]
     assert len(reader.table) == 2
+
+
+def test_what_a_continuation_descends_from_is_known_without_a_whole_pass(
+    home: Path, hermes: Ask
+) -> None:
+    """A chat that names the first of a chain of compressions may be on the newest."""
+    reader = reader_of(home)
+    hermes("create", session="a")
+    update(reader)
+    for parent, child in ("ab", "bc", "cd"):
+        hermes("rotate", session=parent, into=child, keep=1, summary="so far")
+        update(reader)
+    assert list(ancestors(reader, "d")) == ["c", "b", "a"]
+    hermes("rotate", session="d", into="e", keep=1, summary="so far")
+    hermes("rotate", session="e", into="f", keep=1, summary="so far")
+    update(reader)
+    assert list(ancestors(reader, "f")) == ["e", "d", "c", "b", "a"]
 
 
 def test_what_changes_silently_is_noticed_within_a_minute(home: Path, hermes: Ask) -> None:
