@@ -199,6 +199,8 @@ class ProcessFacts(Struct, frozen=True):
     """The wall clock was stepped by more than an hour since the agent first saw this boot."""
     plugins: bool = False
     """The home has plugins or hooks, which may run an agent in any Hermes process."""
+    hermes_prunes_after_days: int | None = None
+    """Hermes itself deletes ended sessions that began so long ago; None: it does not."""
     backend_beat_at: float | None = None
     """The last heartbeat of a TUI, desktop or web backend; newer releases write it."""
     turns: frozenset[str] = frozenset()

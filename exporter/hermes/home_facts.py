@@ -11,6 +11,9 @@ from exporter.hermes.small_files import read_json, read_number, read_small
 
 _VERSION: Final = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}([a-z0-9.+-]{0,16})")
 _CONFIG_BYTES: Final = 1024 * 1024
+_WORDS: Final = (b"max_messages", b"plugins", b"auto_prune", b"\\")
+_RETENTION_DAYS: Final = 90
+"""What Hermes takes if the configuration does not say it."""
 HOST_CONFIG: Final = "/etc/hermes/config.yaml"
 """Hermes lays it over the config.yaml of every home of the host."""
 
@@ -40,40 +43,56 @@ class HomeConfig(NamedTuple):
 
     Plugins installed by pip load only if named there.
     """
+    prunes_after_days: int | None = None
+    """When a Hermes starts, it deletes ended sessions that began so long ago; None: it does not."""
 
 
 def read_config(home: str) -> HomeConfig:
-    """Read config.yaml of a home. A file that cannot be read may enable plugins."""
+    """Read config.yaml of a home. One that cannot be read may enable plugins and pruning."""
     return _read_config(os.path.join(home, "config.yaml"))
+
+
+def read_host_config(path: str = HOST_CONFIG) -> HomeConfig:
+    """Read what the host's administrator sets for every home; Hermes reads it from 0.17 on."""
+    return _read_config(path) if os.path.lexists(path) else HomeConfig()
 
 
 def _read_config(path: str) -> HomeConfig:
     try:
         content = read_small(path, _CONFIG_BYTES)
     except HomeError:
-        return HomeConfig(enables_plugins=True)
-    # An escape in a quoted key may spell either name.
-    if not content or not any(word in content for word in (b"max_messages", b"plugins", b"\\")):
+        return HomeConfig(enables_plugins=True, prunes_after_days=_RETENTION_DAYS)
+    # An escape in a quoted key may spell any of the names.
+    if not content or not any(word in content for word in _WORDS):
         return HomeConfig()
     from exporter.hermes.yaml_document import read_yaml
 
     try:
         document = read_yaml(content)
     except ValueError:
-        # Not valid YAML: if it mentions plugins, assume that some are enabled.
-        return HomeConfig(enables_plugins=b"plugins" in content or b"\\" in content)
+        # Not valid YAML: assume that what it mentions is on.
+        may_say = {word: word in content or b"\\" in content for word in _WORDS}
+        return HomeConfig(
+            enables_plugins=may_say[b"plugins"],
+            prunes_after_days=_RETENTION_DAYS if may_say[b"auto_prune"] else None,
+        )
     limit = _get(_get(document, "session_reset"), "max_messages")
     if limit is None:
         limit = _get(_get(_get(document, "gateway"), "session_reset"), "max_messages")
     return HomeConfig(
         limit if type(limit) is int and limit > 0 else None,
         bool(_get(_get(document, "plugins"), "enabled")),
+        _prunes_after_days(_get(document, "sessions")),
     )
 
 
-def host_enables_plugins(path: str = HOST_CONFIG) -> bool:
-    """True if the host's administrator enables plugins for every home; read from 0.17 on."""
-    return os.path.lexists(path) and _read_config(path).enables_plugins
+def _prunes_after_days(sessions: Any) -> int | None:
+    if not _get(sessions, "auto_prune"):
+        return None
+    try:
+        return int(sessions.get("retention_days", _RETENTION_DAYS))  # as Hermes reads it
+    except (TypeError, ValueError, OverflowError):
+        return _RETENTION_DAYS
 
 
 def has_plugin_folders(home: str) -> bool:

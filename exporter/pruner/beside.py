@@ -8,7 +8,7 @@ from msgspec import Struct, structs
 
 from exporter.evidence.liveness import read_boot_time
 from exporter.evidence.models import Holder, ProcessKey
-from exporter.hermes.home_facts import has_plugin_folders, host_enables_plugins, read_config
+from exporter.hermes.home_facts import has_plugin_folders, read_config, read_host_config
 from exporter.reaper.possible_hosts import HostClass, class_of
 
 
@@ -42,7 +42,7 @@ def with_plugins(beside: ProcessesAtPrune | None, home: str) -> ProcessesAtPrune
     """Plugins run agents in any process: with them a server may have what a chat may have."""
     if beside is None:
         return None
-    enabled = read_config(home).enables_plugins or host_enables_plugins()
+    enabled = read_config(home).enables_plugins or read_host_config().enables_plugins
     if not enabled and not has_plugin_folders(home):
         return beside
     return structs.replace(beside, chats=(*beside.chats, *beside.servers), servers=())

@@ -157,10 +157,29 @@ def _by_table(subject: WatchedSession, context: Context) -> Conclusion:
         return PROVEN  # idle for min_idle: otherwise it would be live
     if context.hosts.stopped:
         return _UNKNOWN[UnknownReason.STOPPED]
-    needed = required_idle_seconds(line, context.rules)
+    needed = _needed_idle_seconds(line, subject, context)
     if needed is None or idle_seconds(subject, context) < needed:
         return _UNKNOWN[line]
     return PRESUMED
+
+
+def _needed_idle_seconds(
+    line: HostClass, subject: WatchedSession, context: Context
+) -> float | None:
+    """Return how long it must be idle; None: it is not dead while that process is there."""
+    if line is not HostClass.CLEARED and _hermes_may_delete(subject, context):
+        return None
+    return required_idle_seconds(line, context.rules)
+
+
+def _hermes_may_delete(subject: WatchedSession, context: Context) -> bool:
+    """True if Hermes's own pruning might soon delete the session if we ended it.
+
+    It deletes ended sessions by their start, however recently they were used. Then a presumption
+    that was wrong could not be healed. Half of the time is left for a chat that stays silent.
+    """
+    days = context.facts.hermes_prunes_after_days
+    return days is not None and context.now - subject.session.started_at > days * 86_400 / 2
 
 
 def seconds_left(subject: WatchedSession, context: Context) -> float | None:
@@ -168,7 +187,7 @@ def seconds_left(subject: WatchedSession, context: Context) -> float | None:
     if any(_blind_spots(subject, context)):
         return None
     line = context.hosts.class_for(subject.presence)
-    needed = required_idle_seconds(line, context.rules)
+    needed = _needed_idle_seconds(line, subject, context)
     if needed is None or (context.hosts.stopped and line is not HostClass.CLEARED):
         return None
     return max(0.0, needed - idle_seconds(subject, context))
@@ -183,7 +202,7 @@ def is_overdue(subject: WatchedSession, context: Context) -> bool:
     line = context.hosts.class_for(subject.presence)
     if any(_blind_spots(subject, context)) or context.hosts.stopped:
         line = HostClass.CLEARED
-    needed = required_idle_seconds(line, context.rules)
+    needed = _needed_idle_seconds(line, subject, context)
     return needed is not None and idle > needed
 
 
@@ -298,9 +317,12 @@ def _process_detail(
     said = f"process {holder.pid} ({holder.kind.value}) {_MAY[line]}"
     if holder.stopped:
         return f"{said}; it is stopped, and nothing counts as idle beside it"
-    needed = required_idle_seconds(line, context.rules)
+    needed = _needed_idle_seconds(line, subject, context)
     if needed is None:
-        return f"{said}: dead only when that process ends, as presume_after is off"
+        why = "presume_after is off"
+        if _hermes_may_delete(subject, context):
+            why = "Hermes deletes sessions of this age once they are ended (sessions.auto_prune)"
+        return f"{said}: dead only when that process ends, as {why}"
     left = needed - idle_seconds(subject, context)
     if left <= 0:
         return f"{said}, and stood still for {format_age(needed)}"

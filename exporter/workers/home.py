@@ -265,6 +265,7 @@ class WorkerHome:
             request.facts,
             blind=blind,
             plugins=self._scanner.has_plugins(),
+            hermes_prunes_after_days=self._scanner.hermes_prunes_after_days(),
             backend_beat_at=signs.backend_beat_at,
             turns=turns,
             turns_elsewhere=not turns <= self._open.keys(),

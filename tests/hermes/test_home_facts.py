@@ -13,8 +13,8 @@ from exporter.hermes.home_facts import (
     cron_ticker_at,
     has_plugin_folders,
     hermes_version,
-    host_enables_plugins,
     read_config,
+    read_host_config,
 )
 from tests.real.hermes import python_for
 
@@ -40,9 +40,16 @@ def read(home: Path, content: str | bytes) -> HomeConfig:
         ('"plugin\\x73": {enabled: [one]}\n', HomeConfig(enables_plugins=True)),
         ("plugins: {enabled: []}\n", HomeConfig()),
         ("plugins: [one]\n", HomeConfig()),
+        ("sessions: {auto_prune: true}\n", HomeConfig(prunes_after_days=90)),
+        ("sessions: {auto_prune: 'false'}\n", HomeConfig(prunes_after_days=90)),
+        ("sessions: {auto_prune: true, retention_days: '7'}\n", HomeConfig(prunes_after_days=7)),
+        ("sessions: {auto_prune: 1, retention_days: some}\n", HomeConfig(prunes_after_days=90)),
+        ("sessions: {auto_prune: false, retention_days: 7}\n", HomeConfig()),
+        ("checkpoints: {auto_prune: true}\n", HomeConfig()),
+        ("sessions: {auto_prune: true", HomeConfig(prunes_after_days=90)),
     ],
 )
-def test_the_limit_and_the_plugins_of_a_config(
+def test_the_limit_the_plugins_and_the_pruning_of_a_config(
     tmp_path: Path, content: str, expected: HomeConfig
 ) -> None:
     assert read(tmp_path, content) == expected
@@ -77,9 +84,10 @@ def test_an_invalid_config_that_does_not_mention_plugins_enables_none(tmp_path: 
     assert read(tmp_path, "session_reset: {max_messages: 40") == HomeConfig()
 
 
-def test_a_config_that_cannot_be_read_may_enable_plugins(tmp_path: Path) -> None:
+def test_a_config_that_cannot_be_read_may_enable_plugins_and_pruning(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "config.yaml")
-    assert read_config(str(tmp_path)) == HomeConfig(enables_plugins=True)
+    found = HomeConfig(enables_plugins=True, prunes_after_days=90)
+    assert read_config(str(tmp_path)) == found
 
 
 _LOADED = """
@@ -107,8 +115,8 @@ def test_the_host_may_enable_plugins_for_every_home(tmp_path: Path, version: str
         [hermes.python, "-c", _LOADED], env=environment, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == ("['one']" if hermes.at_least("0.17.0") else "[]")
-    assert host_enables_plugins(str(host / "config.yaml"))
-    assert not host_enables_plugins(str(host / "none.yaml"))
+    assert read_host_config(str(host / "config.yaml")).enables_plugins
+    assert read_host_config(str(host / "none.yaml")) == HomeConfig()
 
 
 @pytest.mark.parametrize("folder", ["plugins", "hooks"])

@@ -263,6 +263,18 @@ def test_where_presuming_is_off_only_the_kernel_ends_a_session() -> None:
     assert verdict(session(), NOBODY, off) is Verdict.DEAD
 
 
+def test_a_session_that_hermes_would_delete_once_it_has_ended_is_never_presumed_dead() -> None:
+    """Hermes deletes ended sessions by their start; half of the time is left for a silent chat."""
+    day = 24 * HOUR
+    prunes = {"hermes_prunes_after_days": 90}
+    chats, server = facts(holder(), **prunes), facts(holder(ProcessKind.GATEWAY), **prunes)
+    for seen in (chats, server):
+        assert proof(session(age=44 * day), seen, watched=73 * HOUR) is Proof.PRESUMED
+        assert proof(session(age=46 * day), seen, watched=73 * HOUR) is None
+    assert waits_for(session(age=46 * day), server) is UnknownReason.SERVER
+    assert proof(session(age=46 * day), structs.replace(NOBODY, **prunes)) is Proof.PROVEN
+
+
 def test_beside_a_stopped_process_nothing_is_presumed() -> None:
     stopped = facts(holder(ProcessKind.CLI, stopped=True))
     assert waits_for(session(), stopped, 1e9) is UnknownReason.STOPPED
