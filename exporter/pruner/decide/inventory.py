@@ -48,6 +48,8 @@ class InventorySession(Struct, frozen=True, gc=False):
     size: int
     """Its rows, or the count that Hermes keeps if that is larger: the count may only protect."""
     payload_bytes: int = 0
+    said_at: float = 0.0
+    """When its last message was written; 0 if it has none."""
     end_reason: str = ""
     ended_at: float | None = None
     parent_id: str | None = None
@@ -92,6 +94,8 @@ class SessionFile(Struct, frozen=True, gc=False):
     """A regular file of the home's owner with one hard link."""
     deletion: Deletion = Deletion.UNPROVEN
     """For a file without a session."""
+    holds_more: bool = False
+    """A transcript that may have messages that its session does not have in the database."""
     inode: int = 0
     size: int = 0
     mtime_ns: int = 0

@@ -37,7 +37,12 @@ from exporter.pruner.gather.earlier_runs import EarlierRuns, read_runs
 from exporter.pruner.gather.inventory_sessions import read_sessions
 from exporter.pruner.gather.policy_files import list_policy_files
 from exporter.pruner.gather.seen_deletions import DatabaseState, RunEffects, find_deletions
-from exporter.pruner.gather.session_files import list_files, owners_of, with_owners
+from exporter.pruner.gather.session_files import (
+    list_files,
+    mark_last_copies,
+    owners_of,
+    with_owners,
+)
 from exporter.pruner.gather.unchanged import UnchangedCache
 from exporter.pruner.models import (
     ITEMS_MAX,
@@ -290,7 +295,8 @@ class InventoryReader:
         runs: EarlierRuns,
         now: float,
     ) -> tuple[tuple[SessionFile, ...], DeletionMemory]:
-        files = list(with_owners(listed, found.owned))
+        owned = with_owners(listed, found.owned)
+        files = list(mark_last_copies(self._home, owned, found.sessions))
         lost = [file for file in files if file.session_id is None]
         deleted = owners_of(lost, FileOwners(runs.deleted)) if lost else {}
         unsettled = owners_of(lost, FileOwners(runs.unsettled)) if lost else {}

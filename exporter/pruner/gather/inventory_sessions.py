@@ -88,6 +88,7 @@ def _session(
         ),
         size=max(messages.rows, extras.message_count),
         payload_bytes=extras.row_bytes + payload,
+        said_at=messages.newest or 0.0,
         end_reason=sys.intern(row.end_reason),
         ended_at=row.ended_at,
         parent_id=row.parent_id,

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec import structs
 
 from exporter.hermes.paths import SESSIONS
 from exporter.hermes.session_files import FileOwners, is_surely_hermes, kind_of
-from exporter.pruner.decide.inventory import SessionFile
+from exporter.hermes.transcripts import LINES_SUFFIX, messages_in
+from exporter.pruner.decide.inventory import InventorySession, SessionFile
 from exporter.runs.folder import DIRECTORY
+from exporter.snapshot import DiskKind
 
 FILES_MAX: Final = 100_000
 """Limit on listed files. Beyond it only bytes are counted."""
 _BLOCK_BYTES: Final = 512
+_FEW_MESSAGES: Final = 1_000
+_SAME_TIME_SECONDS: Final = 10.0
 
 
 def list_files(home: str, owner: int) -> tuple[list[SessionFile], int]:
@@ -51,6 +55,34 @@ def with_owners(files: Sequence[SessionFile], owned: Mapping[str, str]) -> Itera
             yield file
         else:
             yield structs.replace(file, session_id=session_id, is_surely_hermes=True)
+
+
+def mark_last_copies(
+    home: str, files: Iterable[SessionFile], sessions: Iterable[InventorySession]
+) -> Iterator[SessionFile]:
+    """Yield the files; transcripts that may have more messages than the database are marked.
+
+    Only of ended sessions with few messages: those are pruned because they have few.
+    """
+    few = {each.id: each for each in sessions if not each.is_open and each.size <= _FEW_MESSAGES}
+    for file in files:
+        session = few.get(file.session_id or "")
+        if session is not None and file.is_own and _holds_more(home, file, session):
+            yield structs.replace(file, holds_more=True)
+        else:
+            yield file
+
+
+def _holds_more(home: str, file: SessionFile, session: InventorySession) -> bool:
+    if file.kind is not DiskKind.TRANSCRIPTS:
+        return False
+    # Hermes writes both at the same time, so only a newer file is read. The lines of a gateway are
+    # often older than the database, and have more.
+    is_newer = file.modified_at > session.said_at + _SAME_TIME_SECONDS
+    if not is_newer and not file.name.endswith(LINES_SUFFIX):
+        return False
+    messages = messages_in(home, file.name)
+    return messages is None or messages > session.size
 
 
 def _list(folder: int, owner: int) -> tuple[list[SessionFile], int]:

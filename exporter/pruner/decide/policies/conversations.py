@@ -15,11 +15,21 @@ Matches = Callable[[Sequence[InventorySession], Scope], bool]
 """True if a policy covers these sessions, of any age."""
 
 
-def session_policy(name: str, fits: Matches, what: str, *also_lowers: ThresholdName) -> Policy:
-    """Return a policy on the ended conversations that match, and their files."""
+def session_policy(
+    name: str,
+    fits: Matches,
+    what: str,
+    *also_lowers: ThresholdName,
+    spares_last_copies: bool = False,
+) -> Policy:
+    """Return a policy on the ended conversations that match, and their files.
+
+    `spares_last_copies`: it goes by how little is in the database, so sessions stay whose
+    transcript may have more.
+    """
 
     def find(scope: Scope, policy: Policy) -> Finding:
-        return _find(scope, policy, fits, what)
+        return _find(scope, policy, fits, what, spares_last_copies=spares_last_copies)
 
     lowers = (
         ThresholdName.TRANSCRIPTS,
@@ -30,7 +40,9 @@ def session_policy(name: str, fits: Matches, what: str, *also_lowers: ThresholdN
     return Policy(name=name, find=find, lowers=lowers, names=is_session_file)
 
 
-def _find(scope: Scope, policy: Policy, fits: Matches, what: str) -> Finding:
+def _find(
+    scope: Scope, policy: Policy, fits: Matches, what: str, *, spares_last_copies: bool
+) -> Finding:
     found = FindingBuilder(scope, policy.name)
     # Only files lower these two: a deleted row gives no block back before a VACUUM. So a full
     # filesystem asks for old sessions that have files, and not for those without.
@@ -47,6 +59,8 @@ def _find(scope: Scope, policy: Policy, fits: Matches, what: str) -> Finding:
         kept_by = "hermes_prunes" if deferred else ""
         if len(members) > len(conversation) and not fits(members, scope):
             kept_by = "delegates"
+        if spares_last_copies and _has_last_copy(members, scope):
+            kept_by = "last_copy"
         found.consider(
             *_items(members, scope, lowers),
             clock=max([session.last_activity_at for session in members]),
@@ -55,6 +69,10 @@ def _find(scope: Scope, policy: Policy, fits: Matches, what: str) -> Finding:
             older_than_seconds=max([scope.age_of(each) for each in terms]),
         )
     return found.finding()
+
+
+def _has_last_copy(members: Sequence[InventorySession], scope: Scope) -> bool:
+    return any(file.holds_more for each in members for file in scope.files_of.get(each.id, ()))
 
 
 def _rule(members: Sequence[InventorySession], scope: Scope) -> str:

@@ -15,4 +15,10 @@ def _is_empty(sessions: Sequence[InventorySession], scope: Scope) -> bool:
     return all(session.size == 0 for session in sessions)
 
 
-POLICY = session_policy("empty_sessions", _is_empty, "no messages", ThresholdName.EMPTY_SESSIONS)
+POLICY = session_policy(
+    "empty_sessions",
+    _is_empty,
+    "no messages",
+    ThresholdName.EMPTY_SESSIONS,
+    spares_last_copies=True,
+)

@@ -19,4 +19,4 @@ def _is_trivial(sessions: Sequence[InventorySession], scope: Scope) -> bool:
     )
 
 
-POLICY = session_policy("trivial_sessions", _is_trivial, "few messages")
+POLICY = session_policy("trivial_sessions", _is_trivial, "few messages", spares_last_copies=True)
