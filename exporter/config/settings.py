@@ -28,11 +28,11 @@ from exporter.config.units import (
     COUNT,
     DURATION,
     DURATION_OR_OFF,
+    END_REASON,
     HOME_NAME,
     HOME_PATH,
     RATIO,
     SWITCH,
-    WORD,
     choice,
 )
 
@@ -97,7 +97,9 @@ class Reaper:
         },
         can_be_off=True,
     )
-    end_reason: str = setting(WORD, "reaped", "end_reason written to a reaped session")
+    end_reason: str = setting(
+        END_REASON, "reaped", "end_reason written to a reaped session; none that Hermes writes"
+    )
     max_per_minute: int = setting(
         COUNT,
         "60",

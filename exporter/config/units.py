@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Generic, TypeVar
 
+from exporter.hermes.end_reasons import WRITTEN_BY_HERMES
 from exporter.text import join_words, quoted, suggestion
 
 T = TypeVar("T")
@@ -152,6 +153,13 @@ def parse_word(text: str) -> str:
     return text
 
 
+def parse_end_reason(text: str) -> str:
+    """Return a word that Hermes does not write: our ends must be told from its own."""
+    if text in WRITTEN_BY_HERMES:
+        raise ValueError(f"Hermes writes {quoted(text)} itself; choose another word, as `reaped`")
+    return parse_word(text)
+
+
 def parse_address(text: str) -> str:
     """Return the beginning of links, or an empty text."""
     if text and (not text.startswith(("http://", "https://")) or not text.isprintable()):
@@ -209,6 +217,7 @@ RATIO = Unit("number up to 1", parse_ratio)
 COUNT = Unit("count", parse_count)
 SWITCH = Unit("`true` or `false`", parse_switch)
 WORD = Unit("word", parse_word)
+END_REASON = Unit("word", parse_end_reason)
 ADDRESS = Unit("address", parse_address)
 HOME_PATH = Unit("path", parse_home_path)
 HOME_NAME = Unit("name", parse_home_name)

@@ -91,6 +91,9 @@ BAD_VALUES = {
         "1: reaper.sources[1]: unknown source 'telegram', "
         "use cli, tui, cron, subagent, curator, webhook or api_server"
     ),
+    "reaper: {end_reason: cli_close}": (
+        "1: reaper.end_reason: Hermes writes 'cli_close' itself; choose another word, as `reaped`"
+    ),
     "reaper: {end_reason: two words}": (
         "1: reaper.end_reason: expected a short word of letters and digits, found 'two words'"
     ),
