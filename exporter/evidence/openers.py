@@ -4,13 +4,21 @@ The agent's survey saw every process that had it open, each with its locks. Sinc
 lost its locks, and another may have opened the database. So the worker checks again, before it
 opens the database and again under the write lock. Under the write lock no other process can change
 a row: earlier changes are visible, later ones follow our commit.
+
+That is true only of processes with the same WAL. SQLite finds the WAL by the name of the database.
+So a process that opened it by another name (a hard link, or the file alone mounted into a
+container) has a WAL and a -shm of its own, and our write lock is not on them. Two WALs of one
+database destroy it. Such a process has its lock on the database, and none on the -shm beside our
+name.
 """
 
 from __future__ import annotations
 
 import errno
+import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import Final
@@ -23,6 +31,7 @@ from exporter.evidence.lost_locks import lost_at_every_check, lost_now
 from exporter.evidence.models import HIDES_LOCKS, Holder, HomeEvidence, HomeFiles
 from exporter.evidence.process import PinnedProcess
 from exporter.evidence.procfs import GONE, ancestors, own_pid, read_stat
+from exporter.snapshot import FileIdentity
 
 _PAUSE_SECONDS: Final = 0.003
 
@@ -82,6 +91,11 @@ class OpenerCheck(Struct, frozen=True):
     """Processes with a lock on the database that were not known, and are not ours."""
     our_readers: tuple[int, ...] = ()
     """Workers of this agent that opened it since, and their children: no session runs in them."""
+    other_wal: tuple[int, ...] = ()
+    """A process that may write the database, and has another WAL than the one beside our name.
+
+    At most one, and not looked for if one has lost its locks.
+    """
 
     @property
     def opened_since(self) -> bool:
@@ -98,7 +112,8 @@ def compare_openers(
 ) -> OpenerCheck | None:
     """Compare the processes that have the database open now with the known ones.
 
-    `files` is a database in WAL mode. None if this system does not show locks.
+    None if this system does not show locks. A process with another WAL is looked for only if
+    `files` is known to be in WAL mode: with a rollback journal no process needs a lock on -shm.
     """
     table = LockTable(files.lock_inodes, proc)
     database, shm = table.owners(files)
@@ -106,8 +121,16 @@ def compare_openers(
         return None
     own = own_pid(proc)
     suspects = [pid for pid in known.pids if pid not in database & shm and pid != own]
-    lost = (
+    lost = _first(
         pid for pid in suspects if lost_at_every_check(partial(lost_now, files, pid, proc), pause)
+    )
+    # A lock on the database alone is no proof: a process that opens the database takes this lock
+    # before the one on -shm, and one that closes it gives it back after that.
+    alone = sorted(database - shm - {own}) if files.wal_mode and not lost else ()
+    other_wal = _first(
+        pid
+        for pid in alone
+        if lost_at_every_check(partial(_other_shm_now, files, pid, proc), pause)
     )
     opened = [
         pid
@@ -117,10 +140,46 @@ def compare_openers(
     ]
     our_readers = tuple(pid for pid in opened if _is_ours(pid, known.ours, proc))
     return OpenerCheck(
-        lost=tuple(islice(lost, 1)),
+        lost=lost,
         new_openers=tuple(pid for pid in opened if pid not in our_readers),
         our_readers=our_readers,
+        other_wal=other_wal,
     )
+
+
+def _first(pids: Iterable[int]) -> tuple[int, ...]:
+    return tuple(islice(pids, 1))
+
+
+def _other_shm_now(files: HomeFiles, pid: int, proc: str) -> frozenset[str]:
+    """Return "-shm" if a process has its lock on the database now, and none on the -shm beside it.
+
+    Its own open files cannot tell: in a container they have any path, also the same one. So only
+    locks count. Nothing if it cannot write the database, as a reader of this agent without -shm.
+    """
+    # Looked up each time: a process that opens the database may have made -shm since the last look.
+    shm = _identity_of(os.path.join(files.directory, f"{files.name}-shm"))
+    files = structs.replace(files, shm=shm)
+    with suppress(OSError), PinnedProcess(proc, pid) as process:
+        found = set(process.identities(files.lock_inodes).values())
+        # The lock table names a file by inode alone; this one is on another filesystem.
+        if found and not found & files.files:
+            return frozenset()
+        if files.database is not None and process.only_reads(files.database):
+            return frozenset()
+    table = LockTable(files.lock_inodes, proc)
+    database_owners, shm_owners = table.owners(files)
+    if table.failed:
+        raise OSError(errno.EIO, "the locks cannot be read", proc)
+    return frozenset({"-shm"} if pid in database_owners - shm_owners else ())
+
+
+def _identity_of(path: str) -> FileIdentity | None:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return FileIdentity(found.st_dev, found.st_ino)
 
 
 def still_locks(pid: int, files: HomeFiles, proc: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from typing import Final, NamedTuple, Self
 
 from exporter.evidence.lock_table import LockEntry, parse_lock
@@ -131,6 +132,15 @@ class PinnedProcess:
             if not flags & _PATH_ONLY and (not _is_read_only(flags) or self.maps(inode)):
                 lacks = True
         return lacks
+
+    def only_reads(self, file: FileIdentity) -> bool:
+        """True if it has this file open, and through no descriptor for writing."""
+        flags = []
+        for number, found in self.identities({file.inode}).items():
+            with suppress(FileNotFoundError):  # it was closed since
+                if found == file:
+                    flags.append(self._info(number)[0])
+        return bool(flags) and all(map(_is_read_only, flags))
 
     def maps(self, inode: int) -> bool:
         """True if it has a -shm of this inode mapped, as SQLite has, or if that is not known.

@@ -66,7 +66,8 @@ class Target:
         Raise DatabaseError if it cannot be read, also at the end: Hermes may have written meanwhile
         where our locks do not count.
         """
-        check_openers(self.database, self.openers, self.proc)
+        # Reading destroys no database, and whether this one is in WAL mode is not known yet.
+        check_openers(self.database, self.openers, self.proc, wal_mode=None)
         opening = database.plan_open(self.database)
         with database.reading(opening, deadline_seconds=_READ_SECONDS) as connection:
             yield connection

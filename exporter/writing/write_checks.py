@@ -24,6 +24,8 @@ class WriteTrouble(StrEnum):
 
     LOCK_LOST = "lock_lost"
     """A process has it open and has lost its locks: what that process writes would be lost."""
+    OTHER_WAL = "other_wal"
+    """The file has another name, by which a process has, or may have, another WAL of it."""
     LOCKS_UNSEEN = "locks_unseen"
     """This system does not show which process has which lock."""
     NO_WAL = "no_wal"
@@ -74,6 +76,7 @@ def refuse_unwritable(path: str, owner: int) -> None:
             "left untouched",
         )
     present = [path] + [path + s for s, f in (("-wal", files.wal), ("-shm", files.shm)) if f]
+    _refuse_other_names(present)
     denied = [file for file in present if not os.access(file, os.W_OK)]
     if read_only or denied:
         where = "its filesystem is" if read_only else f"{denied[0]} is"
@@ -82,10 +85,35 @@ def refuse_unwritable(path: str, owner: int) -> None:
         )
 
 
-def check_openers(path: str, openers: KnownOpeners, proc: str = "/proc") -> OpenerCheck:
-    """Return which processes have the database open; raise WriteError if one has lost its locks.
+def _refuse_other_names(paths: list[str]) -> None:
+    """Raise WriteError if one of these files has a second name.
 
-    Call it right before opening the database, and while writing. It opens nothing itself.
+    SQLite finds the WAL by the name of the database. So each name has a WAL of its own, and what is
+    left in one of them is written over what came through the other. Also a backup of hard links
+    (`cp -al`) would change with the home.
+    """
+    for path in paths:
+        try:
+            names = os.lstat(path).st_nlink
+        except OSError:
+            continue  # a sidecar that was removed since
+        if names > 1:
+            raise WriteError(
+                WriteTrouble.OTHER_WAL,
+                f"{path} has {names} names (hard links); a write through one of them may destroy "
+                "the other's: remove the other names, also those in a backup by `cp -al`; "
+                "left untouched",
+            )
+
+
+def check_openers(
+    path: str, openers: KnownOpeners, proc: str = "/proc", *, wal_mode: bool | None = True
+) -> OpenerCheck:
+    """Return which processes have the database open; raise WriteError if one would be harmed.
+
+    That is one that has lost its locks and, if the database is known to be in WAL mode, one that
+    has another WAL. Call it right before opening the database, and while writing. It opens nothing
+    itself.
     """
     files = stat_files(path)
     home = HomeFiles(
@@ -93,7 +121,7 @@ def check_openers(path: str, openers: KnownOpeners, proc: str = "/proc") -> Open
         database=_identity(files.database),
         wal=_identity(files.wal),
         shm=_identity(files.shm),
-        wal_mode=True,
+        wal_mode=wal_mode,
         name=os.path.basename(path),
         directory=os.path.dirname(path),
     )
@@ -109,6 +137,13 @@ def check_openers(path: str, openers: KnownOpeners, proc: str = "/proc") -> Open
             WriteTrouble.LOCK_LOST,
             f"{who} has {path} open and has lost its locks; writing would destroy what it does, "
             "so nothing was written",
+        )
+    if found.other_wal:
+        raise WriteError(
+            WriteTrouble.OTHER_WAL,
+            f"process {found.other_wal[0]} has {path} open, but no lock on {path}-shm: it has a "
+            "WAL elsewhere if it came by another name (a hard link, or the file alone mounted into "
+            "a container); writing would destroy the database, so nothing was written",
         )
     return found
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
+import pytest
 from msgspec import structs
 
 from exporter.evidence.openers import KnownOpeners, OpenerCheck, compare_openers
 from exporter.evidence.survey import survey
 from exporter.snapshot import FileIdentity
 from tests.real.hermes import REPOSITORY
-from tests.support.evidence import NOBODY, evidence, files, holding, puppet
+from tests.support.evidence import NOBODY, Puppet, evidence, files, holding, puppet
 
 FINE = OpenerCheck(lost=(), new_openers=())
 
@@ -128,6 +131,130 @@ def test_the_same_inode_on_another_filesystem_is_another_file(tmp_path: Path) ->
         )
         assert compare_openers(KnownOpeners(), namesake) == FINE
         assert compare_openers(KnownOpeners(), same) == OpenerCheck((), (other.pid,))
+
+
+@contextmanager
+def by_another_name(home: Path) -> Iterator[Puppet]:
+    """Run a process that has the home's database open by a hard link, and so with another WAL."""
+    with holding(home) as process:
+        process.do("connection.close()")
+    other = home.parent / "other"
+    other.mkdir()
+    os.link(home / "state.db", other / "state.db")
+    with holding(other) as process:
+        assert (other / "state.db-wal").stat().st_size
+        yield process
+
+
+def no_pause() -> None:
+    raise AssertionError("nothing is suspicious here")
+
+
+def test_a_process_with_another_wal_is_found(tmp_path: Path) -> None:
+    """Also beside one with the WAL that is ours, which is not taken for such a process."""
+    home = tmp_path / "home"
+    with by_another_name(home) as process:
+        found = OpenerCheck((), (), (), (process.pid,))
+        assert look(home, process.pid) == found
+        with holding(home) as usual:
+            assert look(home, usual.pid, process.pid) == found
+            assert look(home, usual.pid) == structs.replace(found, new_openers=(process.pid,))
+        process.do("connection.close()")
+        assert look(home, process.pid) == FINE
+
+
+def test_a_process_with_another_wal_that_cannot_be_read_is_found(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with by_another_name(home) as process, holding(home) as usual:
+        found = look_as_nobody(home, usual.pid)
+        assert found == OpenerCheck((), (process.pid,), (), (process.pid,))
+
+
+def test_beside_healthy_processes_no_time_is_spent(tmp_path: Path) -> None:
+    with holding(tmp_path) as one, holding(tmp_path) as new:
+        found = compare_openers(KnownOpeners((one.pid,)), files(tmp_path), pause=no_pause)
+        assert found == OpenerCheck((), (new.pid,))
+
+
+def with_a_lock_alone(home: Path, process: Puppet, mode: str) -> KnownOpeners:
+    """The process takes its lock on the database, as SQLite does before it opens -shm."""
+    process.do(f"database = os.open({str(home / 'state.db')!r}, {mode})")
+    process.do("fcntl.lockf(database, fcntl.LOCK_SH, 510, 0x40000002)")
+    return KnownOpeners((process.pid,))
+
+
+def closed_database(home: Path) -> None:
+    with holding(home) as process:
+        process.do("connection.close()")
+    assert not (home / "state.db-shm").exists()
+
+
+@pytest.mark.parametrize("has_shm", [False, True])
+def test_a_process_that_just_opens_the_database_has_no_other_wal(
+    tmp_path: Path, has_shm: bool
+) -> None:
+    """It may make -shm after we have looked for it."""
+    home, shm = tmp_path / "home", str(tmp_path / "home/state.db-shm")
+    closed_database(home)
+    if has_shm:
+        (home / "state.db-shm").touch()
+    with puppet() as process:
+        known = with_a_lock_alone(home, process, "os.O_RDWR")
+
+        def wait() -> None:
+            process.do(f"shm = os.open({shm!r}, os.O_RDWR | os.O_CREAT)")
+            process.do("fcntl.lockf(shm, fcntl.LOCK_SH, 1, 128)")
+
+        assert compare_openers(known, files(home), pause=wait) == FINE
+
+
+def test_a_process_that_just_closes_the_database_has_no_other_wal(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    closed_database(home)
+    with puppet() as process:
+        known = with_a_lock_alone(home, process, "os.O_RDWR")
+
+        def wait() -> None:
+            process.do("os.close(database)")
+
+        assert compare_openers(known, files(home), pause=wait) == FINE
+
+
+def test_a_process_that_only_reads_the_database_has_no_other_wal(tmp_path: Path) -> None:
+    """A worker of the agent reads a database without -shm so."""
+    home = tmp_path / "home"
+    closed_database(home)
+    with puppet() as process:
+        known = with_a_lock_alone(home, process, "os.O_RDONLY")
+        assert compare_openers(known, files(home), pause=no_pause) == FINE
+        process.do(f"writes = os.open({str(home / 'state.db')!r}, os.O_RDWR)")
+        assert compare_openers(known, files(home)) == OpenerCheck((), (), (), (process.pid,))
+
+
+@pytest.mark.parametrize("wal_mode", [False, None])
+def test_with_a_rollback_journal_no_process_has_another_wal(
+    tmp_path: Path, wal_mode: bool | None
+) -> None:
+    """There every reader has just the lock on the database."""
+    with puppet() as process:
+        process.do(f"connection = connect({str(tmp_path / 'state.db')!r}, 'delete')")
+        process.do("connection.execute('BEGIN')")
+        process.do("connection.execute('SELECT n FROM t').fetchone()")
+        home = structs.replace(files(tmp_path), wal_mode=wal_mode)
+        found = compare_openers(KnownOpeners(), home, pause=no_pause)
+        assert found == OpenerCheck((), (process.pid,))
+
+
+def test_a_database_of_another_filesystem_with_the_same_inode_has_no_wal_of_ours(
+    tmp_path: Path,
+) -> None:
+    """Homes on filesystems of their own often have the same inodes; this must take no time."""
+    with holding(tmp_path):
+        same = files(tmp_path)
+        namesake = structs.replace(
+            same, database=elsewhere(same.database), wal=None, shm=None, directory="/elsewhere"
+        )
+        assert compare_openers(KnownOpeners(), namesake, pause=no_pause) == FINE
 
 
 def test_forked_copies_need_no_locks(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -373,6 +373,62 @@ def test_a_holder_of_deleted_files_forbids_writing(home: Path) -> None:
         (home / "state.db-wal").unlink()
         (home / "state.db-shm").unlink()
         assert trouble(home, process.pid) is WriteTrouble.LOCK_LOST
+
+
+@contextmanager
+def in_a_container(home: Path) -> Iterator[Puppet]:
+    """A process in a mount namespace that has of this home only the file state.db."""
+    inside = home.parent / "inside"
+    inside.mkdir()
+    (inside / "state.db").touch()
+    mount = f'mount --bind "{home}/state.db" "{inside}/state.db" && exec "$@"'
+    with puppet(wrapper=("unshare", "-m", "sh", "-c", mount, "-")) as process:
+        process.do(f"connection = connect({str(inside / 'state.db')!r})")
+        assert (inside / "state.db-wal").stat().st_size
+        yield process
+
+
+COUNT = "connection.execute('SELECT COUNT(*) FROM t').fetchone()"
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_holder_with_a_wal_elsewhere_forbids_writing(home: Path, beside: bool) -> None:
+    """Two WALs of one database destroy it."""
+    write(home)
+    with in_a_container(home) as process, ExitStack() as stack:
+        pids = [stack.enter_context(opened(home)).pid] if beside else []
+        assert trouble(home, process.pid, *pids) is WriteTrouble.OTHER_WAL
+        assert trouble(home, *pids) is WriteTrouble.OTHER_WAL
+
+
+def test_a_holder_with_a_wal_elsewhere_that_comes_while_we_write_is_noticed(home: Path) -> None:
+    before = dump(home)
+
+    def write_beside() -> None:
+        with writer(home) as found, found.transaction():
+            end_session(found.connection, FIRST, ENDED)
+            with in_a_container(home) as process:
+                assert process.do(COUNT) == "(1,)"
+                found.new_openers()
+
+    with pytest.raises(WriteError, match=r"no lock on .*-shm: it has a WAL elsewhere if"):
+        write_beside()
+    assert dump(home) == before
+
+
+@pytest.mark.parametrize("name", ["state.db", "state.db-wal"])
+def test_a_database_with_another_name_is_left_alone(home: Path, name: str) -> None:
+    """As one that a backup of hard links has; what is left in its WAL there is not seen here."""
+    with writer(home):
+        pass
+    other = home.parent / "other"
+    other.mkdir()
+    os.link(home / name, other / name)
+    assert trouble(home) is WriteTrouble.OTHER_WAL
+    with pytest.raises(WriteError, match=rf"{name} has 2 names \(hard links\); .* the other names"):
+        write(home)
+    (other / name).unlink()
+    write(home)
 
 
 def test_a_survey_that_found_a_lock_lost_is_believed(home: Path) -> None:

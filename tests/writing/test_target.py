@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import apsw
@@ -11,6 +12,7 @@ from exporter.errors import DatabaseError
 from exporter.evidence.openers import KnownOpeners
 from exporter.snapshot import Trouble
 from exporter.writing.target import Target, read_with_retry
+from exporter.writing.write_checks import WriteError
 from tests.support.evidence import puppet
 from tests.support.home_scans import trace
 from tests.support.small_homes import small_home
@@ -79,3 +81,17 @@ def test_nothing_is_opened_beside_a_process_that_lost_a_lock(tmp_path: Path, fil
             raise AssertionError("it was opened")
         assert trace(home) == before
         assert process.do("connection.execute('SELECT COUNT(*) FROM sessions').fetchone()")
+
+
+def test_a_database_with_another_name_and_another_wal_can_be_read(tmp_path: Path) -> None:
+    """Only a write would destroy it."""
+    home, other = small_home(tmp_path / "home"), tmp_path / "other"
+    other.mkdir()
+    os.link(home / "state.db", other / "state.db")
+    with puppet() as process:
+        process.do(f"connection = connect({str(other / 'state.db')!r})")
+        target = Target(str(home), home.stat().st_uid, KnownOpeners((process.pid,)))
+        with target.reading() as connection:
+            assert connection.execute("SELECT COUNT(*) FROM sessions").get
+        with pytest.raises(WriteError, match="2 names"):
+            target.refuse_unwritable()
