@@ -24,6 +24,7 @@ from typing import Any, Final, TypeVar
 import apsw
 from msgspec import Struct, structs
 
+from exporter.errors import DatabaseError
 from exporter.evidence.models import ProcessKey
 from exporter.hermes import database
 from exporter.hermes.continuations import Relation, children_begun_by, children_of, relation_of
@@ -129,6 +130,11 @@ def reopen_active(
         remedies = find(runs)
         if not remedies:
             return HealedReaps()
+        try:
+            target.refuse_unwritable()
+        except DatabaseError:
+            # Not noted: this is found again by every scan, and each would add a run to the journal.
+            return HealedReaps(complete=False)
         record = RunRecord(runs)
         record.begin(RunKind.HEAL, remedies)
         expected = {each.action.target: each.action.expected for each in remedies}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shutil
 import subprocess
 import sys
@@ -105,6 +106,23 @@ def test_a_presumed_session_that_gets_a_message_is_open_again_within_one_pass(
     assert counted(home, "reaped") == {"presumed": 3}
     assert counted(home, "reopened") == {"presumed": 1}
     assert not stopped(home), "a presumption may be wrong"
+
+
+def test_a_database_that_must_not_be_written_is_healed_once_it_may_and_no_run_is_noted_until_then(
+    home: Path, version: str
+) -> None:
+    """Otherwise every scan would add a run to the journal."""
+    other = home.parent / "second name"
+    with hermes_process(python_for(version), home, *GATEWAY) as hermes:
+        reap(home)
+        hermes.ask("append", session=FIRST)
+        os.link(home / "state.db", other)
+        before = history(home)
+        for _ in range(2):
+            assert healed(home) == HealedReaps(complete=False)
+        assert history(home) == before
+        other.unlink()
+        assert healed(home) == HealedReaps(mistakes=(FIRST,))
 
 
 def test_a_proof_that_was_wrong_stops_automatic_reaping_until_a_person_reaps(

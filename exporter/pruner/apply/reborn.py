@@ -55,6 +55,8 @@ def heal_reborn(target: Target, *, besides: str = "") -> HealedPrunes:
             return HealedPrunes()
     with running_on(target, "heal") as runs:
         recover(target, runs, BY_ACTION)
+        # Before a run is noted: every scan finds the same again, and each would add one.
+        target.refuse_unwritable()
         healed = _heal(target, runs, besides)
         return structs.replace(healed, finished=finish_rows(target, runs, besides=besides))
 

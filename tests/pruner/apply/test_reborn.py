@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from exporter.errors import DatabaseError
 from exporter.pruner.apply import merge_sessions
 from exporter.pruner.apply import reborn as healing
 from exporter.pruner.apply.execute import execute, purge
@@ -80,6 +81,24 @@ def test_a_session_that_hermes_goes_on_with_gets_its_past_back(home: Path, versi
     ]
     report = RunReader(str(home)).read(os.getuid()).report
     assert (report.reborn, report.reopened) == (1, [])
+
+
+def test_a_database_that_must_not_be_written_is_healed_once_it_may_and_no_run_is_noted_until_then(
+    newest: Path,
+) -> None:
+    """Otherwise every scan would add a run to the journal."""
+    other = newest.parent / "second name"
+    with chat(newest) as hermes:
+        prune(newest, planned(newest, [CHAT]))
+        hermes.ask("go_on", session=CHAT, text="and now?")
+        os.link(newest / "state.db", other)
+        before = history(newest)
+        with pytest.raises(DatabaseError, match="2 names"):
+            heal_reborn(beside_all(newest))
+        assert history(newest) == before
+        other.unlink()
+        assert heal_reborn(beside_all(newest)).sessions == (CHAT,)
+        assert _is_whole(hermes)
 
 
 def test_a_session_that_was_pruned_twice_gets_both_pasts_back_in_order(newest: Path) -> None:
