@@ -27,6 +27,7 @@ from exporter.runs.recovery import KILLED, FindOut, not_known
 from exporter.runs.take_actions import RunRecord, Work, take_all
 from exporter.writing.batch_size import BatchSize
 from exporter.writing.connection import Writer
+from exporter.writing.file_watch import ReplacedError
 from exporter.writing.session_end import End, ends_of
 from exporter.writing.target import Target, read_with_retry
 from exporter.writing.write_checks import WriteError, WriteTrouble
@@ -134,8 +135,12 @@ def change_ends(record: RunRecord, work: ChangeEnds) -> Outcome:
     """Do what a run that has begun is for, and finish it."""
     try:
         take_all(work.target, record, record.actions, work)
-    except DatabaseError:
+        work.target.refuse_replaced()
+    except DatabaseError as error:
         # It can neither be written nor read: it is not known if the last batch was done.
+        if isinstance(error, ReplacedError):
+            record.reopen(record.actions)
+            record.why = str(error)
         record.why = not_known(record.run, record.why)
         outcome = structs.replace(record.outcome(), outcome=RunOutcome.UNKNOWN)
     else:

@@ -78,6 +78,7 @@ def running_on(target: Target, purpose: str) -> Iterator[RunJournal]:
     At the end trim it, and leave nothing in the WAL of a database that no process has open.
     """
     with running(target.home, target.owner, purpose, target.clock) as runs:
+        target.watch.begin()
         try:
             yield runs
         finally:
@@ -244,6 +245,17 @@ class RunJournal(JournalReader):
                 )
             self._connection.execute(_TAKE_BACK, (f"by run {run}", run, min(numbers), max(numbers)))
 
+    def reopen(self, run: str, numbers: Sequence[int]) -> None:
+        """Note that it is not known any more if these actions were done, and what they reversed."""
+        with transaction(self._connection):
+            for each in numbers:
+                self._connection.execute(_NOT_TAKEN_BACK, (f"by run {run}", run, each))
+                self._connection.execute(
+                    "UPDATE actions SET state = 'intended', why = '', settled_at = NULL "
+                    "WHERE run = ? AND number = ?",
+                    (run, each),
+                )
+
     def finish(self, run: str, outcome: RunOutcome, why: str = "") -> None:
         """Close a run; nothing may be left intended. What it took can be undone from now on.
 
@@ -314,6 +326,11 @@ _TAKE_BACK: Final = """
            SELECT reverses_run, reverses_number FROM actions
             WHERE run = ? AND number BETWEEN ? AND ? AND +state = 'done'
                   AND reverses_run IS NOT NULL)"""
+_NOT_TAKEN_BACK: Final = """
+    UPDATE actions SET state = 'done', why = ''
+     WHERE +state = 'undone' AND why = ? AND (run, number) IN (
+           SELECT reverses_run, reverses_number FROM actions
+            WHERE run = ? AND number = ? AND reverses_run IS NOT NULL)"""
 
 
 def new_run_id(now: float) -> str:

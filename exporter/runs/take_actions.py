@@ -27,6 +27,7 @@ from exporter.runs.models import (
     outcome_of,
     skip,
 )
+from exporter.writing.file_watch import ReplacedError
 from exporter.writing.target import Target
 
 Progress = Callable[[int, int], None]
@@ -70,6 +71,16 @@ class RunRecord:
             self.settled |= {each.number: each for each in settled}
             if self._progress is not None:
                 self._progress(len(self.settled), len(self.actions))
+
+    def reopen(self, actions: Sequence[RecordedAction]) -> None:
+        """After another database took the place of the one in which these were done.
+
+        The next recovery finds out what is so in the new one.
+        """
+        numbers = [each.number for each in actions if self.is_done(each)]
+        self._journal.reopen(self.run, numbers)
+        for each in numbers:
+            del self.settled[each]
 
     def open(self, actions: Sequence[RecordedAction]) -> list[RecordedAction]:
         """Return the actions that are not settled yet."""
@@ -152,6 +163,7 @@ def take_all(
     """Take these actions of a run, and settle each; `record.why` says what stopped it.
 
     Raise DatabaseError if it cannot be found out whether the last ones were done: they stay open.
+    It is a ReplacedError if another database has taken the place of the one that was written.
     """
     # By number: a run of 50,000 actions in 500 parts must not look at all of them each time.
     open_actions, called_off = {each.number: each for each in actions}, 0
@@ -183,5 +195,7 @@ def take_all(
             target.sleep(target.pause_seconds)
         if stopped is not None and not work.can_go_on(stopped):
             record.why = str(stopped)
+            if isinstance(stopped, ReplacedError):
+                raise stopped
             record.settle(work.find_out(list(open_actions.values()), record.why))
             return

@@ -9,6 +9,9 @@ machine it takes longer than all the rest.
 A long run does not let the WAL grow: between its transactions it writes the WAL back by a PASSIVE
 checkpoint, which waits for no process and makes none wait. It never removes the WAL. It truncates
 it only where no other process has the database open.
+
+Before each transaction, commit and checkpoint it is checked that the file at the path is still the
+database that was opened: see `exporter.writing.file_watch`.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ import apsw
 
 from exporter.evidence.openers import KnownOpeners, OpenerCheck
 from exporter.hermes.database import leave_wal_in_place
+from exporter.writing.file_watch import FileWatch, reader_of
 from exporter.writing.write_checks import (
     WriteError,
     WriteTrouble,
@@ -115,7 +119,7 @@ class Writer:
         self,
         connection: apsw.Connection,
         check: Callable[[], OpenerCheck],
-        sync_wal: Callable[[], None],
+        path: str,
         *,
         lock_wait_seconds: float,
         budget_seconds: float,
@@ -123,8 +127,11 @@ class Writer:
         monotonic: Callable[[], float],
         sleep: Callable[[float], None],
         growth: WalGrowth,
+        watch: FileWatch,
     ) -> None:
         self.connection = connection
+        self._path = path
+        self._watch = watch
         self._growth = growth
         connection.set_wal_hook(self._note_commit)
         self.held_seconds = 0.0
@@ -132,7 +139,6 @@ class Writer:
         self.released_at = float("-inf")
         """When the last transaction released it."""
         self._check = check
-        self._sync_wal = sync_wal
         self._is_durable = True
         self._lock_wait_seconds = lock_wait_seconds
         self._budget_seconds = budget_seconds
@@ -148,6 +154,7 @@ class Writer:
         commit itself fails, only reading the database tells whether it happened.
         """
         self._wait_for_room_in_wal()
+        self.refuse_replaced()
         self._begin()
         transaction = Transaction(self._budget_seconds, self._monotonic)
         most_seconds = _GIVE_UP * self._limit_seconds
@@ -158,8 +165,10 @@ class Writer:
             yield transaction
             if transaction.seconds > most_seconds:
                 raise apsw.InterruptError("held the write lock for too long")
+            self.refuse_replaced()
             self._is_durable = False
             self.connection.execute("COMMIT")
+            self._watch.note_commit(self._path)
         finally:
             self.connection.set_progress_handler(None)
             if self.connection.in_transaction:
@@ -181,8 +190,18 @@ class Writer:
     def make_durable(self) -> None:
         """Have what was committed survive a power cut; raise WriteError if that fails."""
         if not self._is_durable:
-            self._sync_wal()
+            _sync_wal(self._path + "-wal")
             self._is_durable = True
+
+    def refuse_replaced(self) -> None:
+        """Raise ReplacedError if this is not the database that the run has opened any more."""
+
+        def read(offset: int, size: int) -> bytes:
+            # Through SQLite: to close another descriptor of it would drop our locks.
+            complete, found = self.connection.read("main", 0, offset, size)
+            return found if complete else b""
+
+        self._watch.refuse_replaced(self._path, read, self.new_openers, connected=True)
 
     def _note_commit(self, connection: apsw.Connection, name: str, pages: int) -> int:
         del name
@@ -193,13 +212,15 @@ class Writer:
         """Write the WAL back as far as no reader needs it; never wait. True if all of it was.
 
         Then the next writer begins the WAL anew. Raise WriteError if a process has lost its locks:
-        a checkpoint would change pages under it.
+        a checkpoint would change pages under it, and if it would write into another database.
         """
-        self._check()
+        self.new_openers()
+        self.refuse_replaced()
         try:
             pages, written = self.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         except (apsw.BusyError, apsw.LockedError):
             return False  # another process is doing a checkpoint
+        self.refuse_replaced()
         return bool(pages == written)
 
     def _wait_for_room_in_wal(self) -> None:
@@ -222,6 +243,7 @@ class Writer:
             self.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         except (apsw.BusyError, apsw.LockedError):
             return False
+        self._watch.note_commit(self._path)
         return True
 
     def _begin(self) -> None:
@@ -240,7 +262,10 @@ class Writer:
 
         Raise WriteError if a known one has lost its locks.
         """
-        return self._check().new_openers
+        found = self._check().new_openers
+        if found:
+            self._watch.note_shared()
+        return found
 
 
 @contextmanager
@@ -257,33 +282,46 @@ def writing(
     monotonic: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
     growth: WalGrowth | None = None,
+    watch: FileWatch | None = None,
 ) -> Iterator[Writer]:
     """Yield a connection that may write, and always close it.
 
     `openers` are all processes that have the database open. The calling process must have no
     connection to it: closing a second descriptor would drop the locks of the first.
 
-    Raise `DatabaseError` if the database must not or cannot be written.
+    Raise `DatabaseError` if the database must not or cannot be written, and ReplacedError if it is
+    not the one that `watch` has noted.
     """
+    watch = watch or FileWatch()
+    if watch.has_noted:  # first: half of an imported file is not fit to be written either
+        watch.refuse_replaced(path, reader_of(path), lambda: None, connected=False)
     refuse_unwritable(path, owner)
     before_open()
-    check_openers(path, openers, proc)
+    if check_openers(path, openers, proc).new_openers or openers.pids or not openers.locks_seen:
+        watch.note_shared()
+    watch.refuse_replaced(path, reader_of(path), lambda: None, connected=False)
     connection: apsw.Connection | None = None
     try:
         connection = _connect(path)
         writer = Writer(
             connection,
             lambda: check_openers(path, openers, proc),
-            lambda: _sync_wal(path + "-wal"),
+            path,
             lock_wait_seconds=lock_wait_seconds,
             budget_seconds=lock_budget_seconds,
             limit_seconds=lock_limit_seconds,
             monotonic=monotonic,
             sleep=sleep,
             growth=growth or WalGrowth(),
+            watch=watch,
         )
+        connection.pragma("schema_version")  # from here on no other process removes the WAL
+        watch.note_wal(path)
         try:
             yield writer
+        except (apsw.Error, UnicodeDecodeError):
+            writer.refuse_replaced()  # then that is why
+            raise
         finally:
             writer.make_durable()
     except (apsw.Error, UnicodeDecodeError) as error:

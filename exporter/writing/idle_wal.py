@@ -1,7 +1,8 @@
 """After a run in a home that no process has open, nothing is left in the WAL.
 
 The last Hermes process that closes the database leaves no WAL. So people, and `hermes import`, put
-another `state.db` in its place, and SQLite would write what is left in the WAL over it.
+another `state.db` in its place, and SQLite would write what is left in the WAL over it. If that
+happens during the run, the WAL is truncated and not written back.
 """
 
 from __future__ import annotations
@@ -22,7 +23,14 @@ def empty_wal(target: Target) -> None:
     write the WAL back while our connection was open. Where Hermes is there, the WAL is Hermes's.
     What fails does no harm.
     """
-    if not target.wal_growth.is_ours or not target.openers.locks_seen:
+    if not target.openers.locks_seen:
+        return
+    if is_replaced(target):
+        # Who writes another database into the file has it open, too, but not its WAL.
+        if not is_open_elsewhere(target.database + "-wal", target.proc):
+            target.watch.drop_old_wal(target.database)
+        return
+    if not target.wal_growth.is_ours:
         return
     if is_open_elsewhere(target.database, target.proc):
         return
@@ -30,6 +38,13 @@ def empty_wal(target: Target) -> None:
         target.refuse_unwritable()  # a process that the survey saw may have lost its locks
         with replace(target, openers=target.openers.forgotten()).writing() as writer:
             writer.truncate_wal()
+
+
+def is_replaced(target: Target) -> bool:
+    """True if another database has taken the place of the one that the run has written."""
+    with suppress(DatabaseError):
+        target.refuse_replaced()
+    return target.watch.replaced
 
 
 def is_open_elsewhere(path: str, proc: str = "/proc") -> bool:

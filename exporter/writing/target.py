@@ -21,6 +21,7 @@ from exporter.writing.connection import (
     Writer,
     writing,
 )
+from exporter.writing.file_watch import FileWatch, ReplacedError, reader_of
 from exporter.writing.write_checks import check_openers, refuse_unwritable
 
 Answer = TypeVar("Answer")
@@ -48,6 +49,8 @@ class Target:
     sleep: Callable[[float], None] = time.sleep
     wal_growth: WalGrowth = field(default_factory=WalGrowth, compare=False, repr=False)
     """What the run that this target is for has added to the WAL."""
+    watch: FileWatch = field(default_factory=FileWatch, compare=False, repr=False)
+    """Whether another database has taken the place of the one that the run has opened."""
     stopping: Callable[[], bool] = lambda: False
     """True once a person has asked the run to stop: it ends at its next safe point."""
 
@@ -68,6 +71,7 @@ class Target:
         """
         # Reading destroys no database, and whether this one is in WAL mode is not known yet.
         check_openers(self.database, self.openers, self.proc, wal_mode=None)
+        self.refuse_replaced()
         opening = database.plan_open(self.database)
         with database.reading(opening, deadline_seconds=_READ_SECONDS) as connection:
             yield connection
@@ -76,6 +80,12 @@ class Target:
         """Raise DatabaseError if the database must not or cannot be written; opens nothing."""
         refuse_unwritable(self.database, self.owner)
         check_openers(self.database, self.openers, self.proc)
+
+    def refuse_replaced(self) -> None:
+        """Raise ReplacedError if it is not the database any more that the run has written."""
+        path = self.database
+        if self.watch.has_noted:
+            self.watch.refuse_replaced(path, reader_of(path), lambda: None, connected=False)
 
     def writing(self) -> AbstractContextManager[Writer]:
         """A connection that may write; raise DatabaseError if it must not or cannot."""
@@ -89,6 +99,7 @@ class Target:
             monotonic=self.monotonic,
             sleep=self.sleep,
             growth=self.wal_growth,
+            watch=self.watch,
         )
 
 
@@ -98,7 +109,7 @@ def read_with_retry(target: Target, ask: Callable[[apsw.Connection], Answer]) ->
         try:
             return _read(target, ask)
         except DatabaseError as error:
-            if error.trouble not in _PASSING:
+            if error.trouble not in _PASSING or isinstance(error, ReplacedError):
                 raise
         target.sleep(target.pause_seconds)
     return _read(target, ask)

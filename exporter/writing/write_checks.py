@@ -35,6 +35,8 @@ class WriteTrouble(StrEnum):
     BUSY = "busy"
     TOO_LONG = "too_long"
     BROKEN = "broken"
+    REPLACED = "replaced"
+    """Another database has taken its place while we wrote it."""
 
 
 _TROUBLES: Final = {

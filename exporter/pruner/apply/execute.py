@@ -189,8 +189,10 @@ class _PruneRun:
                 for sessions, others in _parts(noted):
                     self._take_sessions(sessions, deleter)
                     self._take_others(others, trash)
+                self._target.refuse_replaced()
         except DatabaseError as error:
-            # Neither writable nor readable: it is not known which of the last ones were deleted.
+            # Neither writable nor readable, or another one by now: it is not known which of the
+            # last ones were deleted.
             return unknown(record, error)
         except OSError as error:
             record.why = f"cannot write the trash: {error.strerror}"
@@ -255,6 +257,7 @@ class _PruneRun:
             why = f"process {self._beside.chats[0][0]} may need its row, which cannot be hidden"
             record.settle(skip(actions, why))
             return
+        self._target.refuse_replaced()
         try:
             self._target.refuse_unwritable()
         except DatabaseError as error:
@@ -267,6 +270,7 @@ class _PruneRun:
         take_all(self._target, record, actions, deleter)
 
     def _take_others(self, actions: Sequence[RecordedAction], trash: RunTrash | None) -> None:
+        self._target.refuse_replaced()
         taken = {each.action.target for each in taken_sessions(self._runs, self._record.run)}
         waiting: list[Settled] = []
         for each in self._record.open(actions):
