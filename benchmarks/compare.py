@@ -1,8 +1,8 @@
 """`python -m benchmarks.compare FIRST SECOND`: do two runs agree within their spread?
 
 Each is a file that a run has written (`python -m benchmarks --json FILE`). A ratio agrees if the
-medians differ by no more than the ratios of one run do among themselves; a figure that is measured
-once, such as memory, if it differs by no more than a twentieth.
+medians differ by no more than the ratios of one run do among themselves; a figure without rounds,
+such as memory, if it differs by no more than a fifth, which is what CI allows counts to grow.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from msgspec import Struct
 from benchmarks.line import Line
 from benchmarks.report import figure
 
-_SINGLE_FIGURE_SHARE = 1 / 20
+_SINGLE_FIGURE_SHARE = 1 / 5
 
 
 class Run(Struct):

@@ -4,7 +4,7 @@
 the field. The parts of a home (database, transcripts, checkpoints) can be made one by one: ten
 times the field size takes 30 GB and some minutes. Each part is made beside its place and then
 renamed, so an existing part is complete. Benchmarks may add a little to a home; they remove
-nothing.
+nothing. One whose figure depends on what others have added takes a copy (`copied`).
 """
 
 from __future__ import annotations
@@ -65,6 +65,18 @@ def home(scale: float, *parts: Part, seed: int = 1, cache: Path = CACHE) -> Path
             with _beside(place / part) as unfinished:
                 _MAKERS[part](unfinished, scale, Random(f"{seed} {part}"))
     return place
+
+
+@contextmanager
+def copied(source: Path, part: Part) -> Iterator[Path]:
+    """Yield a home that has only a copy of this part, which is a file."""
+    place = source.parent / f"copy.{os.getpid()}"
+    place.mkdir()
+    try:
+        shutil.copy(source / part, place)
+        yield place
+    finally:
+        shutil.rmtree(place)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ Stopwatch = Callable[[], float]
 
 
 class Timings(Struct, frozen=True):
-    """What alternating rounds of two jobs took, in seconds."""
+    """What alternating rounds of two jobs took: seconds, or another measure of both."""
 
     ours: list[float]
     peer: list[float]

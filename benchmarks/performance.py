@@ -36,8 +36,8 @@ _METHOD = """## How it is measured
   `.cache/bench`.
 - Each round times our job and the peer's job one after the other, so that other load of the machine
   meets both. The first round warms the caches and does not count. The spread is that of the ratio
-  over the rounds; two runs agree if their medians differ by no more than that, and figures that
-  are measured once by no more than a twentieth (`python -m benchmarks.compare FIRST SECOND`, with
+  over the rounds; two runs agree if their medians differ by no more than that, and figures without
+  rounds by no more than a fifth (`python -m benchmarks.compare FIRST SECOND`, with
   what `--json FILE` wrote).
 - Peers are what a user would run today: `du`, the sqlite3 program, psutil, the server of
   prometheus_client, query-exporter, Hermes's own prune, and `hermes sessions stats`.
@@ -91,8 +91,8 @@ def _facts(found: Figures) -> Iterator[str]:
     if line := _line(found, "owners", "memory for each further owner of homes"):
         yield f"{line.achieved:.1f} MiB for each further owner of homes ({line.note})"
     if line := _line(found, "idle_cpu", "processor time at rest"):
-        used = line.note.partition(" to ")[0]
-        yield f"at rest: {used} ms of processor time for a scan every 15 s"
+        used = _ours(line) if line.rounds else f"{line.note.partition(' to ')[0]} ms"
+        yield f"at rest: {used} of processor time for a scan every 15 s"
     if line := _line(found, "database_first", "database, first full pass"):
         yield f"the first pass over a state.db of 960 MB: {_ours(line)}; it is read once"
     if line := _line(found, "disk_full", "disk, full scan, warm"):

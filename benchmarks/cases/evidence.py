@@ -32,13 +32,13 @@ def run(setting: Setting) -> Iterator[Line]:
         seen = survey([wanted]).homes["home"]
         if len(seen.holders) != _HOLDERS or seen.lockless_pids:
             raise RuntimeError(f"the survey saw {len(seen.holders)} of {_HOLDERS} holders")
-        job = f"evidence pass, {len(psutil.pids())} processes"
+        note = f"{len(psutil.pids())} processes"
         rounds = alternate(
             lambda: timed(lambda: survey([wanted])),
             lambda: timed(_ask_psutil),
             setting.rounds,
         )
-    yield ratio_line(job, "psutil open_files", rounds, 0.3)
+    yield ratio_line("evidence pass", "psutil open_files", rounds, 0.3, note)
 
 
 def _identity(folder: str, suffix: str) -> FileIdentity:

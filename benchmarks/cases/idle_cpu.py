@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from statistics import median
 
 from benchmarks import agent, homes, peers, processes
-from benchmarks.line import Line, Setting
+from benchmarks.line import Line, Setting, ratio_line
+from benchmarks.measure import Timings
 
 _INTERVAL_SECONDS = 15
 
@@ -24,13 +24,8 @@ def run(setting: Setting) -> Iterator[Line]:
             # In parallel, so that the kernel keeps the same data in memory for both.
             theirs.append(_every_interval(du))
             ours.append(processes.cpu_seconds(watched.pid) - before)
-    yield Line(
-        "processor time at rest",
-        achieved=median(ours) / median(theirs),
-        limit=1 / 50,
-        peer="du -sb every 15 s",
-        note=f"{median(ours) * 1e3:.1f} to {median(theirs) * 1e3:.0f} ms every 15 s",
-    )
+    rounds = Timings(ours, theirs)
+    yield ratio_line("processor time at rest", "du -sb every 15 s", rounds, 1 / 50, "every 15 s")
 
 
 def _every_interval(command: list[str]) -> float:

@@ -27,12 +27,15 @@ def run(setting: Setting) -> Iterator[Line]:
         [percentile(theirs.latencies, 0.99) for _, theirs in pairs],
     )
     yield ratio_line("scrape, p99 latency", _PEER, slowest, 0.25)
-    rates = [(mine.per_second, theirs.per_second) for mine, theirs in pairs]
+    rates = Timings(
+        [mine.per_second for mine, _ in pairs], [theirs.per_second for _, theirs in pairs]
+    )
     yield Line(
         job="scrape, requests per second",
         peer=_PEER,
-        achieved=median(mine / theirs for mine, theirs in rates),
+        achieved=rates.ratio,
         limit=10,
         at_least=True,
-        note=f"{median(r[0] for r in rates):.0f} to {median(r[1] for r in rates):.0f} a second",
+        note=f"{median(rates.ours):.0f} to {median(rates.peer):.0f} a second",
+        rounds=rates,
     )
