@@ -61,7 +61,7 @@ def other(tmp_path: Path) -> bytes:
     return (small_home(tmp_path / "other", sessions=7) / "state.db").read_bytes()
 
 
-def fill(writer: Writer, meanwhile: Callable[[], None] = lambda: None) -> None:
+def fill(writer: Writer, meanwhile: Callable[[], object] = lambda: None) -> None:
     """Change many pages, those of the sessions too."""
     with writer.transaction():
         writer.connection.execute("CREATE TABLE IF NOT EXISTS large (content)")
@@ -70,24 +70,24 @@ def fill(writer: Writer, meanwhile: Callable[[], None] = lambda: None) -> None:
         meanwhile()
 
 
-def before_a_transaction(writer: Writer, replace: Callable[[], None]) -> None:
+def before_a_transaction(writer: Writer, replace: Callable[[], object]) -> None:
     fill(writer)
     replace()
     fill(writer)
 
 
-def in_a_transaction(writer: Writer, replace: Callable[[], None]) -> None:
+def in_a_transaction(writer: Writer, replace: Callable[[], object]) -> None:
     fill(writer)
     fill(writer, replace)
 
 
-def before_a_checkpoint(writer: Writer, replace: Callable[[], None]) -> None:
+def before_a_checkpoint(writer: Writer, replace: Callable[[], object]) -> None:
     fill(writer)
     replace()
     writer.checkpoint()
 
 
-def after_a_checkpoint_of_ours(writer: Writer, replace: Callable[[], None]) -> None:
+def after_a_checkpoint_of_ours(writer: Writer, replace: Callable[[], object]) -> None:
     fill(writer)
     assert writer.checkpoint()
     fill(writer)
@@ -116,7 +116,7 @@ def test_nothing_of_ours_gets_into_the_new_database(
     other: bytes,
     tmp_path: Path,
     replace: Replace,
-    moment: Callable[[Writer, Callable[[], None]], None],
+    moment: Callable[[Writer, Callable[[], object]], None],
 ) -> None:
     target = target_of(home, SEEN)
     with (
