@@ -100,6 +100,9 @@ class FindingBuilder:
 
         Their age is counted from `clock`. `older_than_seconds` replaces what the settings say.
         """
+        restored = self._scope.protection.restored
+        if restored and not kept_by and any(item.target in restored for item in items):
+            kept_by = "restored"  # also if a policy has forgotten to ask
         sessions = sum([item.kind is Act.DELETE_SESSION for item in items])
         group = ItemGroup(self._policy, clock, reason, items, sessions)
         scope = self._scope

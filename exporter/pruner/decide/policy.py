@@ -30,9 +30,10 @@ class FilesIn:
     """Matches the whole path below the folder."""
 
     def has(self, path: bytes) -> bool:
-        """True if a path below the home is one of them."""
+        """True if a path below the home is one of them, and not one that no policy may take."""
         name = path.removeprefix(self.folder + b"/")
-        return name != path and self.names.fullmatch(name) is not None
+        matches = name != path and self.names.fullmatch(name) is not None
+        return matches and not is_denied(path)
 
 
 def files_in(folder: str, names: re.Pattern[bytes]) -> FilesIn:

@@ -12,6 +12,7 @@ from msgspec import structs
 from exporter.config.prune import POLICY_NAMES, ThresholdName
 from exporter.hermes.checkpoints import CheckpointLayout
 from exporter.pruner.decide import policies
+from exporter.pruner.decide.findings import FindingBuilder, Scope
 from exporter.pruner.decide.inventory import (
     Checkpoint,
     Deletion,
@@ -19,12 +20,25 @@ from exporter.pruner.decide.inventory import (
     TrashedRun,
     WorkdirState,
 )
+from exporter.pruner.decide.items import file_item
+from exporter.pruner.decide.lineage import Lineages
 from exporter.pruner.decide.policies import POLICIES, lowering
 from exporter.pruner.decide.policy import Policy, files_in, find_files
+from exporter.pruner.decide.protection import protect
 from exporter.pruner.models import Act
 from exporter.runs.models import Filter
 from exporter.snapshot import DiskKind
-from tests.support.prune_plans import CALM, DAY, NOW, file, inventory, kept, plan, session
+from tests.support.prune_plans import (
+    CALM,
+    DAY,
+    NOW,
+    file,
+    inventory,
+    kept,
+    plan,
+    session,
+    settings,
+)
 
 HELPERS = {"__init__", "checkpoints", "conversations"}
 ID = "20250101_080000_abcdef"
@@ -97,6 +111,32 @@ def test_whatever_is_planned_is_something_that_its_policy_may_take_and_lower() -
 
 
 NOTES = files_in("cron/output", re.compile(rb"[a-z]+/\d+\.md"))
+
+
+def test_files_of_a_policys_own_lower_the_use_of_the_disk_and_nothing_else() -> None:
+    """No other threshold counts them. Without `lowers` pressure never asks the policy."""
+    for name, policy in POLICIES.items():
+        if policy.gather is not None:
+            assert policy.lowers == (ThresholdName.DISK_USED,), name
+            assert isinstance(policy.gather.names.pattern, bytes), f"{name}: re.compile(rb'…')"
+
+
+def test_what_no_policy_may_take_is_not_gathered_whatever_the_pattern_says() -> None:
+    everything = files_in("cron", re.compile(rb".*"))
+    assert everything.has(b"cron/output/1.md")
+    assert not everything.has(b"cron/state.db.bak")
+    assert not everything.has(b"cron/sessions.json")
+
+
+def test_what_an_undo_gave_back_stays_also_if_a_policy_forgets_to_ask() -> None:
+    given_back, other = (HomeFile(f"cron/output/a/{n}.md", 9, 1.0, True) for n in (1, 2))
+    home = inventory(safeguards=structs.replace(CALM, restored=frozenset([given_back.path])))
+    scope = Scope(home, protect(home, settings()), settings(), Lineages(()), {}, {})
+    found = FindingBuilder(scope, "request_dumps")
+    for each in (given_back, other):
+        found.consider(file_item(each, ()), clock=each.modified_at, reason="old")
+    assert [item.target for group in found.finding().groups for item in group.items] == [other.path]
+    assert [rule for rule, _ in found.finding().kept] == ["restored"]
 
 
 @pytest.mark.parametrize(
