@@ -53,6 +53,7 @@ def test_files_that_were_not_asked_for_are_left_out(tmp_path: Path) -> None:
     with holding(tmp_path):
         table = LockTable({inode(tmp_path / "state.db")})
         assert table.shm_owners(inode(tmp_path / "state.db-shm")) == frozenset()
+        assert not table.failed
 
 
 def test_a_process_that_waits_for_a_lock_does_not_hold_it(tmp_path: Path) -> None:

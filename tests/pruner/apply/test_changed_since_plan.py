@@ -20,7 +20,7 @@ from exporter.pruner.apply.undo import undo
 from exporter.runs.folder import RunBusyError, RunError
 from exporter.runs.journal import running
 from exporter.runs.models import RunOutcome
-from exporter.runs.take_actions import AbortedError
+from exporter.runs.take_actions import AbortedError, RunRecord
 from exporter.writing import index_upkeep
 from exporter.writing.connection import Writer
 from exporter.writing.pacing import Pacer
@@ -430,6 +430,21 @@ def test_what_was_given_back_is_not_given_back_twice(home: Path) -> None:
     again = undo(run, target_of(home))
     assert again.done == ()
     assert "given back already" in again.skipped[0].why
+
+
+def test_a_purge_that_cannot_be_noted_in_the_journal_deletes_nothing(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = prune(home, planned(home, [FIRST])).run or ""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise RunError("the journal cannot be written")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RunRecord, "begin", refuse)
+        with pytest.raises(RunError, match="cannot be written"):
+            purge(run, target_of(home))
+    assert undo(run, target_of(home)).done == (FIRST,)
 
 
 def test_a_purge_ends_what_can_be_undone(home: Path) -> None:
