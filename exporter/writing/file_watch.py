@@ -110,8 +110,8 @@ class FileWatch:
             wal = file_state(path + "-wal")
             if wal is None or wal.identity != self._wal.identity:
                 return True
-        if noted is not None and _stamp(noted) == _stamp(found):
-            return False
+        if noted is not None and (self._is_shared or _stamp(noted) == _stamp(found)):
+            return False  # beside another process, whose checkpoints cannot be told from a rewrite
         changed = _changed(self._pages, read, found.size_bytes)
         if changed:
             look()
