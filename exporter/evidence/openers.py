@@ -31,7 +31,7 @@ from exporter.evidence.lost_locks import lost_at_every_check, lost_now
 from exporter.evidence.models import HIDES_LOCKS, Holder, HomeEvidence, HomeFiles
 from exporter.evidence.process import PinnedProcess
 from exporter.evidence.procfs import GONE, ancestors, own_pid, read_stat
-from exporter.snapshot import FileIdentity
+from exporter.hermes.small_files import file_identity
 
 _PAUSE_SECONDS: Final = 0.003
 
@@ -158,7 +158,7 @@ def _other_shm_now(files: HomeFiles, pid: int, proc: str) -> frozenset[str]:
     locks count. Nothing if it cannot write the database, as a reader of this agent without -shm.
     """
     # Looked up each time: a process that opens the database may have made -shm since the last look.
-    shm = _identity_of(os.path.join(files.directory, f"{files.name}-shm"))
+    shm = file_identity(os.path.join(files.directory, f"{files.name}-shm"))
     files = structs.replace(files, shm=shm)
     with suppress(OSError), PinnedProcess(proc, pid) as process:
         found = set(process.identities(files.lock_inodes).values())
@@ -172,14 +172,6 @@ def _other_shm_now(files: HomeFiles, pid: int, proc: str) -> frozenset[str]:
     if table.failed:
         raise OSError(errno.EIO, "the locks cannot be read", proc)
     return frozenset({"-shm"} if pid in database_owners - shm_owners else ())
-
-
-def _identity_of(path: str) -> FileIdentity | None:
-    try:
-        found = os.lstat(path)
-    except OSError:
-        return None
-    return FileIdentity(found.st_dev, found.st_ino)
 
 
 def still_locks(pid: int, files: HomeFiles, proc: str) -> bool:

@@ -145,7 +145,7 @@ def test_after_the_last_transaction(
 
 
 def test_a_file_that_is_only_half_written_yet(home: Path, other: bytes, tmp_path: Path) -> None:
-    """Whoever rewrites it has it open, too; that keeps nobody from dropping the old WAL."""
+    """The process that rewrites it has it open, too. The old WAL is dropped all the same."""
     target = target_of(home, SEEN)
     with puppet() as process:
         begin = f"half = open({str(home / 'state.db')!r}, 'wb')"
