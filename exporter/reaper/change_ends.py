@@ -26,7 +26,7 @@ from exporter.runs.models import (
 from exporter.runs.recovery import KILLED, FindOut, not_known
 from exporter.runs.take_actions import RunRecord, Work, take_all
 from exporter.writing.batch_size import BatchSize
-from exporter.writing.connection import Writer
+from exporter.writing.connection import Transaction, Writer
 from exporter.writing.file_watch import ReplacedError
 from exporter.writing.session_end import End, ends_of
 from exporter.writing.target import Target, read_with_retry
@@ -66,9 +66,9 @@ class ChangeEnds(Work):
         """Read what takes long, before the write lock is held."""
         del writer, schema, batch
 
-    def check(self, writer: Writer) -> None:
+    def check(self, writer: Writer, transaction: Transaction) -> None:
         """Under the write lock, once: raise AbortedError if nothing may be done."""
-        raise NotImplementedError
+        del writer, transaction
 
     def change(self, writer: Writer, actions: Sequence[RecordedAction]) -> list[str]:
         """Under the write lock: return for each action why it was not taken; empty if it was."""
@@ -102,8 +102,8 @@ class ChangeEnds(Work):
         reasons: list[str] = []
         most_seconds = self.target.lock_budget_seconds * _SHARE
         self.prepare(writer, schema, batch)
-        with writer.transaction() as transaction:
-            self.check(writer)
+        with writer.transaction(check_under_lock=True) as transaction:
+            self.check(writer, transaction)
             transaction.checked()
             while len(reasons) < len(batch):
                 if reasons and transaction.work_seconds > most_seconds:

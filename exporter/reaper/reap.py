@@ -57,10 +57,10 @@ from exporter.runs.models import (
     Skipped,
 )
 from exporter.runs.recovery import not_known, recover
-from exporter.runs.take_actions import AbortedError, RunRecord
+from exporter.runs.take_actions import AbortedError, RunRecord, refuse_new_openers
 from exporter.scan.session_table import open_session
 from exporter.text import cut
-from exporter.writing.connection import Writer
+from exporter.writing.connection import Transaction, Writer
 from exporter.writing.session_end import (
     OPEN,
     End,
@@ -297,12 +297,10 @@ class _EndSessions(ChangeEnds):
                     writer.connection, self._schema, self._last_rows
                 )
 
-    def check(self, writer: Writer) -> None:
+    def check(self, writer: Writer, transaction: Transaction) -> None:
         # A resume of an open session writes into its row what is there already, and SQLite then
         # writes nothing: a new process with the database open is all there is to see.
-        new_openers = writer.new_openers()
-        if new_openers:
-            raise AbortedError(f"process {new_openers[0]} has opened the database since")
+        refuse_new_openers(transaction)
         # A chat that was silent is cleared; the resume of an open session shows only in what it
         # writes to its terminal.
         for pid, written in self._silent:

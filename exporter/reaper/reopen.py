@@ -376,9 +376,6 @@ def _correction(
 class _ReplaceEnds(ChangeEnds):
     """Changes or removes ends that are still ours."""
 
-    def check(self, writer: Writer) -> None:
-        writer.new_openers()  # raises if a process has lost its locks; a new opener does no harm
-
     def change(self, writer: Writer, actions: Sequence[RecordedAction]) -> list[str]:
         return [self._replace(writer.connection, each) for each in actions]
 

@@ -27,6 +27,7 @@ from exporter.runs.models import (
     outcome_of,
     skip,
 )
+from exporter.writing.connection import Transaction
 from exporter.writing.file_watch import ReplacedError
 from exporter.writing.target import Target
 
@@ -36,6 +37,12 @@ Progress = Callable[[int, int], None]
 
 class AbortedError(Exception):
     """Something has changed that concerns every action: none of them may be taken now."""
+
+
+def refuse_new_openers(transaction: Transaction) -> None:
+    """Raise AbortedError if a process has opened the database since the survey."""
+    if transaction.new_openers:
+        raise AbortedError(f"process {transaction.new_openers[0]} has opened the database since")
 
 
 class RunRecord:

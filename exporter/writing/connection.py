@@ -10,8 +10,9 @@ A long run does not let the WAL grow: between its transactions it writes the WAL
 checkpoint, which waits for no process and makes none wait. It never removes the WAL. It truncates
 it only where no other process has the database open.
 
-Before each transaction, commit and checkpoint it is checked that the file at the path is still the
-database that was opened: see `exporter.writing.file_watch`.
+Before each transaction and checkpoint it is checked that every process that has the database open
+still has its locks; before these and each commit, that the file at the path is still the database
+that was opened: see `exporter.writing.file_watch`.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ LOCK_LIMIT_SECONDS: Final = 0.25
 _GIVE_UP: Final = 0.8
 """After this share of the limit it is taken back, because that, or its commit, takes time too."""
 LOCK_WAIT_SECONDS: Final = 5.0
+_STALE_SECONDS: Final = 0.1
+"""If it took longer to get the write lock, the processes are checked again under it."""
 BUSY_TIMEOUT_MS: Final = 50
 _RETRY_SECONDS: Final = (0.005, 0.05)
 _PROGRESS_EVERY_STEPS: Final = 1_000
@@ -58,6 +61,9 @@ class Transaction:
     def __init__(self, budget_seconds: float, monotonic: Callable[[], float]) -> None:
         self.done = 0
         """How much was done in it, in the units of its `BatchSize`; its body says so."""
+        self.new_openers: tuple[int, ...] = ()
+        """Processes that have opened the database since the survey, without workers of this agent.
+        """
         self._began = monotonic()
         self._budget_seconds = budget_seconds
         self._monotonic = monotonic
@@ -147,13 +153,19 @@ class Writer:
         self._sleep = sleep
 
     @contextmanager
-    def transaction(self) -> Iterator[Transaction]:
+    def transaction(self, *, check_under_lock: bool = False) -> Iterator[Transaction]:
         """Hold the write lock; commit at the end, or roll back on any exception.
 
         What is committed is durable once the connection is closed, or after `make_durable`. If the
         commit itself fails, only reading the database tells whether it happened.
+
+        Raise WriteError if a process has lost its locks. Reading the kernel's table of locks can
+        take 10 ms, so it is read right before the write lock is taken. `check_under_lock`: under
+        it, for a change that a process could contradict without writing a row.
         """
         self._wait_for_room_in_wal()
+        new_openers = () if check_under_lock else self.new_openers()
+        checked_at = self._monotonic()
         self.refuse_replaced()
         self._begin()
         transaction = Transaction(self._budget_seconds, self._monotonic)
@@ -162,6 +174,10 @@ class Writer:
             lambda: transaction.seconds > most_seconds, _PROGRESS_EVERY_STEPS
         )
         try:
+            if check_under_lock or self._monotonic() - checked_at > _STALE_SECONDS:
+                new_openers = self.new_openers()
+            transaction.new_openers = new_openers
+            transaction.checked()
             yield transaction
             if transaction.seconds > most_seconds:
                 raise apsw.InterruptError("held the write lock for too long")

@@ -62,7 +62,6 @@ def change_index(
     """
 
     def step(part: Sequence[int]) -> int:
-        writer.new_openers()  # raises if a process has lost its locks; a new opener does no harm
         with pacer.transaction(writer, sum(work[number] for number in part)) as transaction:
             with changing() as change:
                 done = until_due(transaction, part, change)
@@ -150,7 +149,6 @@ def _merge(
         sign = -1 if whole else 1  # FTS5: a negative number begins the merge of everything
         while target.monotonic() < give_up_at:
             pages = size.size
-            writer.new_openers()  # raises if a process has lost its locks
             pacer.wait_turn()
             try:
                 with writer.transaction():

@@ -27,7 +27,7 @@ class Edit(NamedTuple):
 
 
 NO_OPENERS_CHECK = (
-    Edit("reaper/reap.py", "        if new_openers:\n", "        if not True:\n"),
+    Edit("reaper/reap.py", "        refuse_new_openers(transaction)\n", ""),
     Edit("reaper/reap.py", "new = writer.new_openers() if taken else ()", "new = ()"),
 )
 MUTATIONS: dict[str, tuple[Edit, ...]] = {

@@ -19,6 +19,7 @@ import pytest
 
 from exporter.errors import DatabaseError
 from exporter.evidence.openers import KnownOpeners
+from exporter.hermes.database import leave_wal_in_place
 from exporter.hermes.schema import probe_schema
 from exporter.snapshot import Trouble
 from exporter.writing.connection import Writer, writing
@@ -353,19 +354,63 @@ def test_a_holder_that_lost_a_lock_forbids_writing(home: Path, file: str) -> Non
         assert process.do("connection.execute('SELECT COUNT(*) FROM t').fetchone()") == "(3,)"
 
 
-def test_a_holder_that_loses_its_lock_while_we_write_is_noticed(home: Path) -> None:
+@pytest.mark.parametrize("under_lock", [False, True])
+def test_a_holder_that_loses_its_lock_while_we_write_stops_the_next_transaction(
+    home: Path, under_lock: bool
+) -> None:
+    """Every transaction checks it, whatever it is for."""
     count = "connection.execute('SELECT COUNT(*) FROM sessions WHERE ended_at > 0').fetchone()"
     with opened(home) as process:
 
         def write_beside() -> None:
-            with writer(home, process.pid) as found, found.transaction():
-                end_session(found.connection, FIRST, ENDED)
+            with writer(home, process.pid) as found:
+                with found.transaction(check_under_lock=under_lock):
+                    pass
                 process.do(f"touch({str(home / 'state.db')!r})")
-                found.new_openers()
+                with found.transaction(check_under_lock=under_lock):
+                    end_session(found.connection, FIRST, ENDED)
 
         with pytest.raises(WriteError, match=f"process {process.pid} has"):
             write_beside()
         assert process.do(count) == "(0,)"
+
+
+@pytest.mark.parametrize("waited_seconds", [0.0, 1.0])
+def test_after_a_long_wait_for_the_write_lock_the_processes_are_checked_again(
+    home: Path, waited_seconds: float
+) -> None:
+    """The check before the lock is old by then; one that is a moment old counts."""
+    clock, blocker = [0.0], apsw.Connection(str(home / "state.db"))
+    leave_wal_in_place(blocker)
+    with puppet() as process:
+
+        def wait(seconds: float) -> None:
+            blocker.execute("ROLLBACK")
+            process.do(f"connection = connect({str(home / 'state.db')!r})")
+            clock[0] += waited_seconds
+
+        with writer(home, monotonic=lambda: clock[0], sleep=wait) as found:
+            blocker.execute("BEGIN IMMEDIATE")
+            with found.transaction() as transaction:
+                assert transaction.new_openers == ((process.pid,) if waited_seconds else ())
+    blocker.close()
+
+
+def test_a_process_that_comes_before_the_change_is_seen_under_the_lock(home: Path) -> None:
+    """What it does may be written in no row."""
+    with puppet() as process:
+
+        def wait(seconds: float) -> None:
+            blocker.execute("ROLLBACK")
+            process.do(f"connection = connect({str(home / 'state.db')!r})")
+
+        blocker = apsw.Connection(str(home / "state.db"))
+        leave_wal_in_place(blocker)
+        with writer(home, monotonic=lambda: 0.0, sleep=wait) as found:
+            blocker.execute("BEGIN IMMEDIATE")
+            with found.transaction(check_under_lock=True) as transaction:
+                assert transaction.new_openers == (process.pid,)
+        blocker.close()
 
 
 def test_a_holder_of_deleted_files_forbids_writing(home: Path) -> None:
@@ -405,11 +450,10 @@ def test_a_holder_with_a_wal_elsewhere_that_comes_while_we_write_is_noticed(home
     before = dump(home)
 
     def write_beside() -> None:
-        with writer(home) as found, found.transaction():
-            end_session(found.connection, FIRST, ENDED)
-            with in_a_container(home) as process:
-                assert process.do(COUNT) == "(1,)"
-                found.new_openers()
+        with writer(home) as found, in_a_container(home) as process:
+            assert process.do(COUNT) == "(1,)"
+            with found.transaction():
+                end_session(found.connection, FIRST, ENDED)
 
     with pytest.raises(WriteError, match=r"no lock on .*-shm: it has a WAL elsewhere if"):
         write_beside()

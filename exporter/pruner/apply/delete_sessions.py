@@ -167,9 +167,8 @@ class SessionDeleter(Work):
         thin = len(batch[0].out_of_index) == len(batch[0].message_ids) > 0
         quiet = without_triggers(writer) if thin else nullcontext()
         planned = 0 if batch[0].out_of_index else sum(each.weight + 1 for each in batch)
-        recheck.check_openers()
         with quiet, self._pacer.transaction(writer, planned) as transaction:
-            recheck.check_under_lock()
+            recheck.check_under_lock(transaction)
             transaction.checked()
             for each in batch[:1] if thin else batch:
                 if results and transaction.is_due:
@@ -242,10 +241,9 @@ class SessionDeleter(Work):
                 writer.connection, recheck.layout.index, [message_id], each.indexed_up_to_nul
             )
 
-        recheck.check_openers()
         planned = sum(each.work[number] for number in part)
         with self._pacer.transaction(writer, planned) as transaction:
-            recheck.check_under_lock()
+            recheck.check_under_lock(transaction)
             why = recheck.why_not(each.unit)
             if why:
                 raise _UnitSkippedError(why)

@@ -138,7 +138,6 @@ class _RowFinisher(Work):
         done: list[Settled] = []
         with self._target.writing() as writer:
             layout = probe_session_tables(writer.connection)
-            writer.new_openers()  # raises if a process has lost its locks; a new opener can heal
             try:
                 with self._pacer.transaction(writer, len(batch)) as transaction:
                     ids = [each.action.target for each in batch]

@@ -63,7 +63,6 @@ class SessionMerger:
     @contextmanager
     def transaction(self, writer: Writer, layout: SessionTables, weight: int) -> Iterator[None]:
         """Run one short transaction without triggers: the caller updates the text index itself."""
-        writer.new_openers()  # raises if a process has lost its locks; a new opener does no harm
         quiet = without_triggers(writer) if layout.index.known else nullcontext()
         try:
             with quiet, self._pacer.transaction(writer, weight) as transaction:

@@ -19,9 +19,9 @@ from exporter.hermes.routing import RoutingReader, routing_file
 from exporter.hermes.schema import schema_cookie
 from exporter.hermes.session_state import FoundSession, SessionStateReader, first_difference
 from exporter.runs.models import RecordedAction
-from exporter.runs.take_actions import AbortedError
+from exporter.runs.take_actions import AbortedError, refuse_new_openers
 from exporter.text import cut
-from exporter.writing.connection import Writer
+from exporter.writing.connection import Transaction, Writer
 from exporter.writing.session_end import has_turn_lease
 from exporter.writing.stored_session import (
     SESSIONS,
@@ -35,7 +35,6 @@ from exporter.writing.stored_session import (
 )
 from exporter.writing.target import Target
 
-_STALE_SECONDS: Final = 0.1
 _NEEDED: Final = ("ended_at", "end_reason", "rows", "newest")
 _CHANGES: Final = {
     "ended_at": "it has been opened, or ended again, since",
@@ -86,7 +85,6 @@ class Recheck:
         self._routing = RoutingReader(target.home, LivingOwners(target.proc))
         self._version: tuple[int, database.FileState | None] | None = None
         self._changed = True
-        self._checked_at = float("-inf")
         self.refresh()
 
     def refresh(self) -> None:
@@ -101,22 +99,13 @@ class Recheck:
         """Note the version that this read transaction sees, to notice later writes."""
         self._version = self._read_version()
 
-    def check_openers(self) -> None:
-        """Right before the write lock: raise AbortedError if a new process has opened it.
+    def check_under_lock(self, transaction: Transaction) -> None:
+        """Under the write lock, once: raise AbortedError if nothing may be deleted.
 
-        Reading /proc/locks can take 10 ms, so it is not done under the lock. A process that opens
-        the database after this check is no new risk: it could also do so right before the commit,
-        and what it changes is visible in the rows.
+        A process that has opened the database since this transaction checked that is no new risk:
+        it could also do so right before the commit, and what it changes is visible in the rows.
         """
-        new_openers = self.writer.new_openers()
-        if new_openers:
-            raise AbortedError(f"process {new_openers[0]} has opened the database since")
-        self._checked_at = self._target.monotonic()
-
-    def check_under_lock(self) -> None:
-        """Under the write lock, once: raise AbortedError if nothing may be deleted."""
-        if self._target.monotonic() - self._checked_at > _STALE_SECONDS:
-            self.check_openers()  # we waited long for the lock, so the check is old
+        refuse_new_openers(transaction)
         self._changed = self._read_version() != self._version
         if not self._changed:
             return

@@ -204,7 +204,6 @@ class SessionRestorer(Work):
     def _reserve_ids(self, writer: Writer, message_ids: Sequence[int]) -> None:
         highest = max(message_ids, default=0)
         if highest and not ids_are_reserved(writer.connection, highest):
-            writer.new_openers()  # raises if a process has lost its locks
             with self._pacer.transaction(writer, 0):
                 reserve_ids(writer.connection, highest)
 
@@ -218,7 +217,6 @@ class SessionRestorer(Work):
     ) -> list[Settled]:
         settled: list[Settled] = []
         planned = sum(1 + self._weight(stored) for _, stored in batch)
-        writer.new_openers()  # raises if a process has lost its locks; a new opener does no harm
         with self._pacer.transaction(writer, planned, size) as transaction:
             for action, stored in batch:
                 if settled and transaction.is_due:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from msgspec import structs
 
 from exporter.evidence.openers import KnownOpeners
+from exporter.hermes.database import leave_wal_in_place
 from exporter.pruner.apply import delete_sessions, restore_sessions
 from exporter.pruner.apply.execute import execute, purge
 from exporter.pruner.apply.recheck import DeletedByThisRun, Recheck
@@ -141,17 +143,25 @@ def test_once_it_cannot_be_read_where_chats_lead_nothing_is_deleted(home: Path) 
 
 def test_a_process_that_came_while_the_write_lock_was_awaited_calls_it_off(home: Path) -> None:
     """The check before the lock is old by then, so it is made again under the lock."""
-    clock = [0.0]
-    target = target_of(home, monotonic=lambda: clock[0])
-    with target.writing() as writer:
-        recheck = Recheck(target, DeletedByThisRun(), writer)
-        recheck.check_openers()
-        with prunable_process(HERMES, home):
-            with writer.transaction():
-                recheck.check_under_lock()  # the check is a moment old: it counts
+    clock, blocker = [0.0], apsw.Connection(str(home / "state.db"))
+    leave_wal_in_place(blocker)
+    with ExitStack() as stack:
+
+        def wait(seconds: float) -> None:
+            blocker.execute("ROLLBACK")
+            stack.enter_context(prunable_process(HERMES, home))
             clock[0] += 1.0
-            with pytest.raises(AbortedError, match="has opened"), writer.transaction():
-                recheck.check_under_lock()
+
+        target = target_of(home, monotonic=lambda: clock[0], sleep=wait)
+        with target.writing() as writer:
+            recheck = Recheck(target, DeletedByThisRun(), writer)
+            blocker.execute("BEGIN IMMEDIATE")
+            with (
+                pytest.raises(AbortedError, match="has opened"),
+                writer.transaction() as transaction,
+            ):
+                recheck.check_under_lock(transaction)
+        blocker.close()
 
 
 def test_a_process_that_came_since_calls_it_off(home: Path) -> None:
