@@ -158,9 +158,9 @@ class MadeUpHost:
         write = Writer.transaction
 
         @contextmanager
-        def transaction(writer: Writer) -> Iterator[Any]:
+        def transaction(writer: Writer, **how: bool) -> Iterator[Any]:
             self._step(of_database=True)
-            with write(writer) as under_way:
+            with write(writer, **how) as under_way:
                 yield under_way
             self._step(of_database=True)
 
