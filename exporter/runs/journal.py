@@ -122,6 +122,12 @@ def running(
             refill_reserve(folder)
 
 
+def mend_journal(home: str, owner: int) -> None:
+    """Replace a journal that was found damaged by its readable part."""
+    with suppress(JournalMendedError), running(home, owner, "repair") as journal:
+        journal.refuse_damage()
+
+
 _MARK: Final = "journal.made"
 """An empty file that stays when the journal is lost, and so tells a lost one from none yet."""
 

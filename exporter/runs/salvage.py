@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from types import NoneType
 from typing import Any, Final
 
 import apsw
@@ -166,7 +167,9 @@ def _is_run(row: Sequence[Any]) -> bool:
     try:
         RunKind(row[1])
         _ = row[6] is None or RunOutcome(row[6])
-        return isinstance(row[0], str) and _are((str, int), row[2:4]) and _are((float,), row[4:5])
+        texts, times = (row[0], row[2], row[7]), (row[5], row[8])
+        known = _are((str,), texts) and isinstance(row[3], int) and isinstance(row[4], float)
+        return known and _are((float, NoneType), times)
     except ValueError:
         return False
 
@@ -182,8 +185,11 @@ def _is_action(row: Sequence[Any]) -> bool:
     return (
         values
         and isinstance(group, int | None)
-        and _are((str,), row[2:6])
+        and _are((str,), (*row[2:6], row[13]))
         and _are((int,), (row[1], row[6]))
+        and isinstance(row[10], str | None)
+        and isinstance(row[11], int | None)
+        and isinstance(row[14], float | None)
     )
 
 

@@ -289,6 +289,7 @@ class Call(Generic[AnyRequest, Part, Reply]):
         seconds: float,
         parts: Any = None,
         reply_bytes_max: int = FRAME_BYTES_MAX,
+        acts: bool = False,
     ) -> None:
         self.name = name
         self.request = request
@@ -297,6 +298,8 @@ class Call(Generic[AnyRequest, Part, Reply]):
         self.seconds = seconds
         """Time limit for the reply, or for the next progress message."""
         self.reply_bytes_max = reply_bytes_max
+        self.acts = acts
+        """True if it may change the home."""
         self._handler = handler
 
     def pack(self, request: AnyRequest) -> bytes:
@@ -383,17 +386,20 @@ EXPLAIN: Final[Call[ExplainRequest, None, ExplainReply]] = Call(
 )
 
 
-def _acting(name: str, request: type[AnyRequest], reply: Any, seconds: float) -> Any:
+def _acting(
+    name: str, request: type[AnyRequest], reply: Any, seconds: float, *, acts: bool = True
+) -> Any:
     """Return a call whose handler is the function of its name in `acting`."""
     handler = f"exporter.workers.acting:{name}"
-    return Call(name, request, reply, handler, seconds=seconds, reply_bytes_max=PLAN_BYTES_MAX)
+    most = PLAN_BYTES_MAX
+    return Call(name, request, reply, handler, seconds=seconds, reply_bytes_max=most, acts=acts)
 
 
 LIST_RUNS: Final[Call[RunsRequest, None, list[Run]]] = _acting(
-    "list_runs", RunsRequest, list[Run], _LIST_SECONDS
+    "list_runs", RunsRequest, list[Run], _LIST_SECONDS, acts=False
 )
 SHOW_RUN: Final[Call[RunActionsRequest, None, list[ActionRow]]] = _acting(
-    "show_run", RunActionsRequest, list[ActionRow], _LIST_SECONDS
+    "show_run", RunActionsRequest, list[ActionRow], _LIST_SECONDS, acts=False
 )
 REAP: Final[Call[ReapRequest, None, Outcome]] = _acting("reap", ReapRequest, Outcome, _ACT_SECONDS)
 PRUNE: Final[Call[PruneRequest, None, Outcome]] = _acting(

@@ -48,7 +48,8 @@ class UsedAgain:
         self._rows_used |= moved is None or not moved.isdisjoint(runs.in_trash)
         self._moved = None if moved is None or self._moved is None else self._moved | moved
         if not runs.readable:
-            return  # remember the changes until the journal says what we ended
+            self.suspects = None  # healing repairs a damaged journal
+            return  # remember the changes until it says what we ended
         ended, moved = runs.ended, self._moved
         self._moved = set()
         if moved is None:

@@ -20,7 +20,8 @@ from typing import Any, Final
 import apsw
 
 from exporter.errors import ExporterError, HomeError, error_location
-from exporter.runs.folder import JournalMendedError, RunBusyError
+from exporter.runs.folder import JournalDamagedError, JournalMendedError, RunBusyError
+from exporter.runs.journal import mend_journal
 from exporter.scan.fork_pool import die_with_parent
 from exporter.workers import privilege, protocol
 from exporter.workers.frames import FRAME_BYTES_MAX, READY, Frame, pack, receive
@@ -125,7 +126,7 @@ def _answer_all(channel: socket.socket) -> None:
             home = homes[request.home] = WorkerHome(request.home)
         try:
             reporter.send(
-                protocol.DONE, _answer(call, home, request, reporter), call.reply_bytes_max
+                protocol.DONE, answer(call, home, request, reporter), call.reply_bytes_max
             )
         except ConnectionError:
             return
@@ -143,14 +144,22 @@ def _answer_all(channel: socket.socket) -> None:
             reporter.send(protocol.FAILED, Failure(error_location(error)))
 
 
-def _answer(
+def answer(
     call: Call[Any, Any, Any], home: WorkerHome, request: Any, reporter: protocol.Reporter
 ) -> Any:
-    """Call the handler; once more if the journal was damaged: the first try has repaired it."""
+    """Call the handler; once more if the journal was damaged: by then it has been repaired.
+
+    A run finds damage under its lock, and repairs it there. What acts on a home may find it before.
+    """
     try:
         return call.handler(home, request, reporter)
     except JournalMendedError:
-        return call.handler(home, request, reporter)
+        pass
+    except JournalDamagedError:
+        if not call.acts:
+            raise
+        mend_journal(request.home, request.owner)
+    return call.handler(home, request, reporter)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,8 +27,10 @@ from exporter.runs.models import Frees, Outcome, RunKind, RunOutcome
 from tests.real.command import run, run_json
 from tests.real.elsewhere import as_user
 from tests.real.hermes import NEWEST, REPOSITORY, python_for
+from tests.real.waiting import wait_until
 from tests.support.checkpoint_homes import Checkpoints
 from tests.support.evidence import NOBODY
+from tests.support.home_scans import sql
 from tests.support.pruned_home import (
     TRASH,
     contents,
@@ -43,6 +46,8 @@ from tests.support.pruned_home import (
 from tests.support.reaping import history, target_of
 from tests.support.removers import planned_file
 from tests.support.session_pruning import KEEP_SECONDS
+from tests.support.small_homes import small_home
+from tests.support.verdicts import watching
 
 SESSIONS = 6
 NAMES = session_names(SESSIONS)
@@ -502,3 +507,21 @@ def test_a_run_whose_own_entry_is_damaged_can_still_be_undone(home: Path, tmp_pa
     assert [each.id for each in history(home) if each.undoable_until is not None] == [taken]
     assert run_json("undo", "--last", *where)["run"] == taken
     assert sessions(home) == NAMES
+
+
+@pytest.mark.parametrize("column", ["before", "after"])
+def test_an_agent_that_heals_repairs_a_damaged_journal_first(tmp_path: Path, column: str) -> None:
+    """Not every scan reads all of it, and here nothing but healing would."""
+    home, session = small_home(tmp_path / "home", 1), "20260101_000000_aaaaaa"
+    with watching(tmp_path / "agent", home, reaper="mode: enforce") as watch:
+        wait_until(watch.reaped, "it is ended")
+        with apsw.Connection(str(home / ".hermes-exporter/journal.db")) as connection:
+            connection.set_busy_timeout(5000)
+            connection.execute(f"UPDATE actions SET {column} = '{{'")
+        sql(
+            home,
+            "INSERT INTO messages (session_id, role, content, timestamp) "
+            f"VALUES ('{session}', 'user', 'and now?', {time.time()})",
+        )
+        wait_until(lambda: "reaped sessions were resumed" in watch.agent.log(), "it is healed")
+    assert (home / ".hermes-exporter/journal.db.damaged").exists()

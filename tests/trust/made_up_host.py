@@ -24,11 +24,11 @@ from exporter.evidence.models import Holder, HomeEvidence, HomeFiles, NamedSessi
 from exporter.evidence.openers import KnownOpeners, OpenerCheck
 from exporter.hermes.process_kinds import NamedBy, ProcessKind
 from exporter.runs import journal_file
-from exporter.runs.folder import JournalMendedError, RunBusyError
+from exporter.runs.folder import RunBusyError
 from exporter.workers.frames import encode
 from exporter.workers.home import WorkerHome
 from exporter.workers.privilege import release_memory
-from exporter.workers.worker import load_everything
+from exporter.workers.worker import answer, load_everything
 from exporter.writing.connection import Writer
 from tests.trust.made_up_time import MadeUpTime
 from tests.trust.model import Process
@@ -302,10 +302,7 @@ class MadeUpWorker:
         if call.name == "scan":
             self.first_scan.setdefault(request.home, self._host.clock.true)
         home = self._homes.setdefault(request.home, WorkerHome(request.home))
-        try:
-            return call.handler(home, request, reporter)
-        except JournalMendedError:
-            return call.handler(home, request, reporter)
+        return answer(call, home, request, reporter)
 
 
 class _Reporter:

@@ -22,7 +22,7 @@ def test_a_worker_without_memory_says_what_to_change(monkeypatch: pytest.MonkeyP
     def too_large(*_: object) -> object:
         raise MemoryError
 
-    monkeypatch.setattr(worker, "_answer", too_large)
+    monkeypatch.setattr(worker, "answer", too_large)
     ours, its = socket.socketpair()
     with ours, its:
         answering = threading.Thread(target=worker._answer_all, args=(its,))
