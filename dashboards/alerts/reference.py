@@ -19,16 +19,16 @@ series of all hosts, and the alerts in `alerts.yaml` read those sums. Also:
 - Prometheus must keep 8 days or more (its default is 15): some alerts compare with a week ago.
 
 Every alert has a severity, a `summary` that is the same for all hosts, a `description` with host,
-home and value, a `runbook_url` and a `dashboard_url`. The runbook is a page of the agent that the
-alert is about, `http://INSTANCE/runbooks/NAME`; if that agent does not answer, of another one. (A
-TLS port leads such a link on to `https://`.) That needs no setup, but an `instance` that is an
-address which a browser can open. So set a base
+home and value, a `runbook_url` and a `dashboard_url`. `runbook_url` opens a page of the agent that
+the alert is about, `http://INSTANCE/runbooks/NAME`, or of another agent if the alert says that this
+one does not answer. (A TLS port redirects such a link to `https://`.) The link works without any
+setup if a browser can open the address in `instance`. Set a base for the links
 
 - if agents listen on loopback only, or write a file for node_exporter's textfile collector;
 - if `instance` is relabelled to a name without a port, as `deploy/prometheus/relabel.yml` does;
 - if agents ask for client certificates that browsers do not have.
 
-The configuration sets how the links begin; then write the file again:
+Set it in the configuration, then write the file again:
 
 ```yaml
 alerts:
