@@ -18,7 +18,7 @@ help:
 	@echo 'make screenshots  pictures of the dashboards, in docs/images'
 	@echo 'make page-screenshots  pictures of the agent'"'"'s own pages, in docs/images'
 	@echo 'make dist       wheel, source archive and Debian package, in dist/'
-	@echo 'make lock       choose the versions that image and package are made with anew'
+	@echo 'make lock       update the versions that go into image and package'
 	@echo 'make setup      only the virtual environment, in .venv'
 	@echo 'make clean      remove .venv, caches and build leftovers'
 
