@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 MAX_BYTES = 1024 * 1024
 MAX_PROBLEMS = 20
-"""A limit for files that are not a configuration at all: they must not flood the terminal."""
+"""A file that is not a configuration at all must not flood the terminal."""
 
 
 def load(path: str | None) -> Settings:
@@ -39,9 +39,10 @@ def read(path: str) -> tuple[Settings, list[str]]:
 
 
 def read_settings(path: str, kind: type[T], flag: str, example: str) -> tuple[T, list[str]]:
-    """Return what a file of this kind says, and its problems; the flag has named the file.
+    """Return the settings of a file and its problems.
 
-    A line is `FILE:LINE: key: what is wrong, and the fix`, or `FILE: why` if it cannot be read.
+    `flag` is the option that named the file; `example` is a key for the error line. A problem is
+    `FILE:LINE: key: what is wrong, and the fix`, or `FILE: why` if the file cannot be read.
     """
     # Importing the YAML parser takes longer than all other imports, and only a file needs it.
     from exporter.config.build import Builder

@@ -25,9 +25,9 @@ from exporter.config.units import (
 
 @settings
 class Caps:
-    items: int = setting(COUNT, "5000", "most items")
-    bytes: int = setting(SIZE, "10GiB", "most bytes")
-    share: float = setting(PERCENT, "50%", "largest share of a store")
+    items: int = setting(COUNT, "5000", "maximum number of items")
+    bytes: int = setting(SIZE, "10GiB", "maximum size")
+    share: float = setting(PERCENT, "50%", "maximum share of a store")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def _age(text: str) -> float:
 
 
 _AGE = Unit(DURATION.name, _age)
-_OLDER_THAN = "age by the newest of every clock there is"
+_OLDER_THAN = "age by the newest of its timestamps"
 _MAX_MESSAGES = "sessions with more messages than this are not trivial"
 
 
@@ -230,7 +230,7 @@ class Prune:
     emergency: float = setting(
         PERCENT,
         "97%",
-        "from this use of the filesystem on, trash from before that moment is emptied at once",
+        "this use of the filesystem is an emergency: trash from before it is emptied at once",
     )
     thresholds: Thresholds = nested(
         Thresholds, "crossing `high` starts a run, which stops at `low`", noun="threshold"
@@ -250,7 +250,7 @@ class Prune:
     trash: Trash = nested(Trash, "where pruned data waits")
     upkeep: Upkeep = nested(Upkeep, "work in quiet windows only")
     lock_budget_seconds: float = setting(
-        at_most(DURATION, "250ms"), "50ms", "aim for one write transaction on a live state.db"
+        at_most(DURATION, "250ms"), "50ms", "target for one write transaction on a live state.db"
     )
 
     def is_off(self, name: str) -> bool:

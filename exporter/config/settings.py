@@ -68,7 +68,7 @@ class Reaper:
     mode: Mode = setting(MODE, "observe", "observe: only report; enforce: end dead sessions")
     interval_seconds: float = setting(DURATION, "60s", "time between two automatic reaps")
     min_idle_seconds: float = setting(
-        DURATION, "10m", "a session that was active in this time counts as live"
+        DURATION, "10m", "a session that was active within this time counts as live"
     )
     confirmations: int = setting(
         COUNT, "2", "scans in a row that must agree before a session is dead"
@@ -83,8 +83,9 @@ class Reaper:
     )
     presume_after: PresumeAfter = nested_with(
         PresumeAfter,
-        "a session is presumed dead if the agent saw it idle for this time while a process ran "
-        "that may have it",
+        "idle time, watched by the agent, after which a session is presumed dead: server, while a "
+        "gateway or a cron run has the database open; chat, while a chat or a program of unknown "
+        "kind has it open",
         {
             "server_seconds": Leaf(
                 DURATION_OR_OFF, "2h", "while a gateway or a cron run has the database open"
@@ -98,20 +99,21 @@ class Reaper:
         can_be_off=True,
     )
     end_reason: str = setting(
-        END_REASON, "reaped", "end_reason written to a reaped session; none that Hermes writes"
+        END_REASON, "reaped", "end_reason of a reaped session; must not be one that Hermes writes"
     )
     max_per_minute: int = setting(
         COUNT,
         "60",
-        "most sessions ended in one minute; automatic reaping of a home begins with 10 in an hour "
-        "and doubles after each hour in which nothing had to be reopened",
+        "maximum number of sessions ended in one minute; automatic reaping of a home begins with "
+        "10 in an hour and doubles after each hour in which nothing had to be reopened",
     )
     private_homes: bool = setting(
         SWITCH,
         "false",
-        "true: without root, the owner of a private home (mode 0700, in folders that no other user "
-        "can change) is believed to see who has it open; assumed: no process of root, and none "
-        "that hides its open files and has lost its locks, runs Hermes there",
+        "true: in the private home of its own user (mode 0700, in folders that no other user can "
+        "change), an agent that is not root judges by the processes that it sees. It assumes that "
+        "Hermes runs there neither as root nor in a process that hides its open files and has lost "
+        "its locks",
     )
     RETIRED: ClassVar = {
         "breaker": "slow start has replaced it: 10 sessions in the first hour, twice as many in "
@@ -122,10 +124,12 @@ class Reaper:
 @settings
 class Marathon:
     max_messages: int = setting(
-        COUNT, "200", "most messages; session_reset.max_messages of the home wins if it is set"
+        COUNT,
+        "200",
+        "maximum number of messages; session_reset.max_messages of the home overrides it",
     )
     near_ratio: float = setting(
-        RATIO, "0.85", "a session counts as near from this share of max_messages on"
+        RATIO, "0.85", "a session with at least this share of max_messages counts as near"
     )
 
 
@@ -134,21 +138,22 @@ class ScanLimits:
     descriptors_per_user: int = setting(
         COUNT,
         "20000",
-        "most open files of one user's processes that a scan checks; if a user other than root has "
-        "more, only homes that this user can write are blind",
+        "maximum number of open files of one user's processes that a scan checks; if a user "
+        "other than root has more, only homes that this user can write are blind",
     )
     seconds_per_home: float = setting(DURATION, "120s", "longest time to read one home in a scan")
     open_sessions_per_home: int = setting(
         COUNT,
         "150000",
-        "most open sessions of one home that are read and judged; a home with more is counted and "
-        "blind. Each takes about 1 kB of its worker's memory (LimitDATA= of the service)",
+        "maximum number of open sessions of one home that are read and judged; a home with more "
+        "is counted and blind. Each takes about 1 kB of its worker's memory (LimitDATA= of the "
+        "service)",
     )
     sessions_per_home: int = setting(
         COUNT,
         "300000",
-        "most sessions of one home for which the agent plans a prune, which takes about 1 kB each "
-        "for a moment; `prune` by hand has no such limit",
+        "maximum number of sessions of one home for which the agent plans a prune; each takes "
+        "about 1 kB for a moment. `prune` by hand has no such limit",
     )
 
 
@@ -196,7 +201,7 @@ class ConfiguredHome:
 
     @property
     def selector(self) -> str:
-        """What it selects by, as in the file: `user: alice`."""
+        """The line of the file that selects: `user: alice`."""
         return f"path: {self.path}" if self.user is None else f"user: {self.user}"
 
     def fits(self, paths: Sequence[str]) -> bool:

@@ -1,4 +1,4 @@
-"""How the settings table is written.
+"""Declare the settings table.
 
 Each field of a dataclass is one key, with its unit, default and help beside it. The parser, the
 sample file and the reference page all read the same fields.
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A key with one value. Without a default it may be left out."""
+    """A key with one value. If it is left out and has no default, its value is None."""
 
     unit: Unit[Any]
     default: str | None
@@ -47,9 +47,9 @@ class Section:
     noun: str = "key"
     """The word for its keys in an error line."""
     check: Callable[[Any], str] | None = None
-    """Returns what to change if the values do not fit each other; empty if they do."""
+    """Returns what to change if the values contradict each other; empty if they do not."""
     checked: tuple[str, ...] = ()
-    """The keys that the check compares. If one is not given, the error line says its value."""
+    """The keys that `check` compares. If one is not given, the error line tells its origin."""
     inline: bool = False
     """Short enough for one line: `{high: 2GiB, low: 1.5GiB}`."""
     can_be_off: bool = False
@@ -135,7 +135,7 @@ def nested_with(
     checked: tuple[str, ...] = (),
     can_be_off: bool = False,
 ) -> T:
-    """Declare a section of the same kind as others, with its own units and defaults."""
+    """Declare a section with its own units and defaults; others may have the same `kind`."""
     entries = {key_of(name): Entry(name, leaf) for name, leaf in leaves.items()}
     section = Section(
         kind,
