@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from exporter.hermes.read_pacing import ReadPacer
 from exporter.hermes.schema import Schema
+from exporter.hermes.table_rows import quoted
 from exporter.hermes.utf8 import rows_in_utf8
 from exporter.snapshot import session_key
 
@@ -203,7 +204,7 @@ def _lengths(schema: Schema) -> str:
     """Return SQL for the bytes of all texts of a message; SQLite does not read the texts for it."""
     texts = sorted(schema.columns["messages"] - _NUMBERS)
     return " + ".join(
-        [str(_ROW_BYTES), *(f"COALESCE(octet_length({_quoted(t)}), 0)" for t in texts)]
+        [str(_ROW_BYTES), *(f"COALESCE(octet_length({quoted(t)}), 0)" for t in texts)]
     )
 
 
@@ -215,10 +216,6 @@ def session_lengths(schema: Schema) -> str:
 
 def _length(column: str) -> str:
     return f"COALESCE(octet_length({column}), 0)"
-
-
-def _quoted(column: str) -> str:
-    return '"' + column.replace('"', '""') + '"'
 
 
 def _pack(rows: int, size: int) -> int:

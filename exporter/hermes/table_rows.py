@@ -1,7 +1,7 @@
 """Rows of any table exactly as they are stored, so that they can be restored unchanged.
 
 SQLite stores any type in any column, and text that is not UTF-8. This module reads and writes all
-of that unchanged, row ids included. Text that cannot be a Python string becomes `RAW_TEXT`.
+of that unchanged, row ids included. Text that is not UTF-8 becomes an `Ext` with code `RAW_TEXT`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.msgpack import Ext
 
 RAW_TEXT: Final = 1
-"""The msgpack extension code for text that is not valid UTF-8; its data are the raw bytes."""
+"""The msgpack extension code of such text; the data are the raw bytes."""
 
 
 class TableRows(Struct, frozen=True, array_like=True):
@@ -48,10 +48,10 @@ def columns_of(connection: apsw.Connection, table: str) -> tuple[str, ...]:
     ).fetchall()
     names = tuple(str(name) for name, _, _ in found)
     keys = [str(kind).upper() for _, kind, key in found if key]
-    without = connection.execute(
+    without_rowid = connection.execute(
         "SELECT wr FROM pragma_table_list WHERE name = ? AND schema = 'main'", (table,)
     ).get
-    if without or keys == ["INTEGER"]:
+    if without_rowid or keys == ["INTEGER"]:
         return names
     return (ROWID, *names)
 
@@ -108,18 +108,18 @@ def insert_rows(
     *,
     present_wins: bool = False,
 ) -> None:
-    """Insert rows again; raise apsw.ConstraintError if another row has the key of one of them.
+    """Insert rows again; raise apsw.ConstraintError if a present row has the key of one of them.
 
-    With `present_wins` the other row stays and ours is skipped.
+    With `present_wins` the present row stays and ours is skipped.
     """
     verb = "INSERT OR IGNORE" if present_wins else "INSERT"
     insert = f"{verb} INTO {quoted(table)} ({', '.join(map(quoted, columns))})"
     plain = f"{insert} VALUES ({', '.join('?' * len(columns))})"
-    for is_plain, some in groupby(rows, _is_plain):
+    for is_plain, group in groupby(rows, _is_plain):
         if is_plain:
-            connection.executemany(plain, some)
+            connection.executemany(plain, group)
             continue
-        for row in some:
+        for row in group:
             marks = ", ".join(map(placeholder, row))
             connection.execute(f"{insert} VALUES ({marks})", [parameter(value) for value in row])
 
@@ -134,9 +134,10 @@ def placeholder(value: Any) -> str:
 
 
 def parameter(value: Any) -> Any:
-    """Return the value to bind for that placeholder."""
+    """Return the value to bind to that placeholder."""
     return value.data if isinstance(value, Ext) else value
 
 
 def quoted(name: str) -> str:
+    """Return a name as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'

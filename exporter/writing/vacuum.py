@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from exporter.evidence.openers import KnownOpeners
 from exporter.hermes.database import leave_wal_in_place, stat_files
+from exporter.hermes.table_rows import quoted
 from exporter.writing.write_checks import (
     WriteError,
     WriteTrouble,
@@ -26,11 +27,11 @@ from exporter.writing.write_checks import (
 )
 
 _DEADLINE_SECONDS: Final = 400.0
-"""With the time for gc it is less than an agent waits for its worker."""
+"""Together with the time for gc it is less than an agent waits for its worker."""
 _LOOK_EVERY_SECONDS: Final = 0.2
 _PROGRESS_EVERY_STEPS: Final = 20_000
-_SPACE: Final = 1.1
-"""So many times the pages in use, in each place that the new database is written to."""
+_SPACE_FACTOR: Final = 1.1
+"""Each place that the new database is written to needs this, times the pages in use."""
 _MERGE_PAGES: Final = 1000
 _LEAST_CHANGES: Final = 2
 TEMPORARY: Final = "/var/tmp"  # noqa: S108 - SQLite's own choice
@@ -54,20 +55,19 @@ def vacuum(
 ) -> VacuumFigures:
     """Merge the text index and give unused pages back to the filesystem.
 
-    `openers` must be empty: no process has the database open. That is checked again here.
-    `is_wanted` tells, while it works, whether another process has opened it. Only for a
-    process without a connection to it. Raise `DatabaseError` with the reason if it was not done.
+    `openers` must be empty: no process has the database open. That is checked again here. While
+    VACUUM works, `is_wanted` tells whether another process has opened the database. The caller's
+    process must have no connection to it. Raise `DatabaseError` with the reason if it was not done.
     """
     refuse_unwritable(path, owner)
     found = check_openers(path, openers)
     if openers.pids or found.opened_since:
         raise WriteError(WriteTrouble.BUSY, f"{path} is in use; it was not vacuumed")
     before = stat_files(path)
-    had_sidecars = before.wal is not None
     connection: apsw.Connection | None = None
     watch = _StopCheck(is_wanted)
     try:
-        connection = _connect(path, keep_wal=had_sidecars)
+        connection = _connect(path, keep_wal=before.wal is not None)
         pages, free, size = _pages(connection)
         _refuse_without_space(path, (pages - free) * size, free_bytes)
         connection.set_progress_handler(watch.must_stop, _PROGRESS_EVERY_STEPS)
@@ -113,7 +113,7 @@ class _StopCheck:
 
 
 def _connect(path: str, *, keep_wal: bool) -> apsw.Connection:
-    """An exclusive connection: it uses no -shm, and fails if another connection has one."""
+    """Open an exclusive connection. It uses no -shm, and fails if another connection is open."""
     uri = "file:" + urllib.parse.quote(os.fsencode(path))
     flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_URI | apsw.SQLITE_OPEN_NOFOLLOW
     connection = apsw.Connection(uri, flags=flags)
@@ -137,17 +137,17 @@ def _pages(connection: apsw.Connection) -> tuple[int, int, int]:
 
 
 def _merge_text_indexes(connection: apsw.Connection, watch: _StopCheck) -> None:
-    """Without this the index keeps most of what was deleted.
+    """Merge step by step, so that it can be given up in between.
 
-    Step by step, so that it can be given up in between; a step that changes less than two rows was
+    Without this the index keeps most of what was deleted. A step that changes less than two rows is
     the last. An index that this SQLite cannot read is left as it is.
     """
     tables = connection.execute(
         "SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE '%USING fts5%'"
     ).fetchall()
     for (name,) in tables:
-        quoted = '"' + str(name).replace('"', '""') + '"'
-        step = f"INSERT INTO {quoted}({quoted}, rank) VALUES ('merge', ?)"
+        index = quoted(str(name))
+        step = f"INSERT INTO {index}({index}, rank) VALUES ('merge', ?)"
         pages, before = -_MERGE_PAGES, -_LEAST_CHANGES
         try:
             while connection.total_changes() - before >= _LEAST_CHANGES:
@@ -169,7 +169,7 @@ def _refuse_without_space(path: str, used_bytes: int, free_bytes: FreeBytes) -> 
         except OSError:
             continue
         _, needed = needs.get(device, (place, 0))
-        needs[device] = (place, needed + int(used_bytes * _SPACE))
+        needs[device] = (place, needed + int(used_bytes * _SPACE_FACTOR))
     for place, needed in needs.values():
         free = free_bytes(place)
         if free < needed:
