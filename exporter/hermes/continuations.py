@@ -1,9 +1,9 @@
 """Classify a child of an ended session: a continuation, a branch, or neither.
 
-Hermes before 0.16 does not write this down. A rotation that finds its session already ended leaves
-it ended, and then the child is in no list. So the child's row and its first messages must tell. The
-rules were recorded from the real package, every release from 0.13 to 0.19 (see the table in
-tests/stories). The first rule that matches decides:
+Hermes before 0.16 does not record this. When it compresses a session into a child, and the session
+has already ended, the session keeps its end, and the child is in no list. So the rules read the
+child's row and its first messages. They were recorded from every release from 0.13 to 0.19 (see the
+table in tests/stories). The first rule that matches decides:
 
     a marker, or a source that only helpers have    neither
     a compaction summary among its first messages   continuation
@@ -80,7 +80,7 @@ def children_begun_by(connection: apsw.Connection, session_id: str, moment: floa
 
 
 def children_of(connection: apsw.Connection, session_id: str) -> list[str]:
-    """Return the ids of a session's direct children, oldest first, without those not UTF-8."""
+    """Return the ids of a session's direct children, oldest first; only ids that are UTF-8 text."""
     rows, _ = rows_in_utf8(
         connection,
         "SELECT id FROM sessions WHERE parent_session_id = ? ORDER BY started_at, id",
@@ -92,12 +92,12 @@ def children_of(connection: apsw.Connection, session_id: str) -> list[str]:
 def children_of_each(
     connection: apsw.Connection, schema: Schema, session_ids: Sequence[str]
 ) -> Mapping[str, list[str] | None]:
-    """Return what `children_of` has of each of these, in no order; None if no row has a parent."""
+    """Return the children of each session, in no order; None if the schema has no parents."""
     if not schema.has("sessions", "parent_session_id"):
         return dict.fromkeys(session_ids)
     found: dict[str, list[str]] = {each: [] for each in session_ids}
-    # Not as a join: after an ANALYZE SQLite may not use the index, and would read all sessions for
-    # each of these.
+    # No join: after an ANALYZE SQLite may not use the index, and would read all sessions for each
+    # parent.
     rows, _ = rows_in_utf8(
         connection,
         "SELECT parent_session_id, id FROM sessions WHERE typeof(id) = 'text' "
@@ -110,7 +110,7 @@ def children_of_each(
 
 
 class LastRows(NamedTuple):
-    """The newest rows that a scan has read."""
+    """The row ids of the newest rows that a scan has read."""
 
     session: int
     message: int
@@ -229,7 +229,7 @@ def is_marked(child: Head) -> bool:
 
 
 def classify(parent: Head, child: Head, *, marks_helpers: bool) -> Relation:
-    """Return the relation by what the rows hold.
+    """Return the relation of two sessions.
 
     `marks_helpers` is True for a release that marks every subagent.
     """
@@ -239,7 +239,7 @@ def classify(parent: Head, child: Head, *, marks_helpers: bool) -> Relation:
         return Relation.CONTINUATION
     by_agent = MADE_BY_AGENT in child.model_config and child.source == parent.source
     if _begins_with_all_of(parent, child):
-        # A rotation with nothing to summarise copies everything, and so does a branch.
+        # A compression with nothing to summarise copies everything, and so does a branch.
         return Relation.CONTINUATION if by_agent and not marks_helpers else Relation.BRANCH
     if not by_agent:
         return Relation.NEITHER

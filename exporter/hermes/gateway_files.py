@@ -1,7 +1,7 @@
 """The files that a gateway writes about itself.
 
-None of them proves that a gateway runs. gateway_state.json says "running" long after a SIGTERM, and
-PIDs are reused. The caller gets the PID with its start time, and the lock file, to check that.
+None of them proves that a gateway runs: gateway_state.json says "running" long after a SIGTERM, and
+PIDs are reused. The caller checks it by the PID with its start time, and by the lock file.
 """
 
 from __future__ import annotations

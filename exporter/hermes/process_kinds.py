@@ -1,12 +1,12 @@
-"""Recognise what a process is to Hermes, by its command line.
+"""Recognise the kind of a Hermes process by its command line.
 
 A command line may hold a prompt, and an environment holds keys. So both are reduced here to a kind,
 a session id and a flag, and then dropped; no other text leaves this module.
 
 A kind is known only from Hermes's own console scripts and from `-m MODULE`. A folder, another
 file's name or a lock proves nothing: a program that embeds Hermes may have any of these. A command
-line counts as unknown unless every option is understood. A wrong guess here would let a living
-session be taken for dead.
+line counts as unknown unless every option is understood. A wrong guess here could make a live
+session look dead.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ProcessKind(StrEnum):
     GATEWAY = "gateway"
     CLI = "cli"
     ONESHOT = "oneshot"
-    """Answers one query that is not empty, and ends."""
+    """Answers one query and ends. With an empty query Hermes starts a chat instead."""
     TUI = "tui"
     DASHBOARD = "dashboard"
     ACP = "acp"
@@ -51,7 +51,7 @@ class ProcessKind(StrEnum):
     EXPORTER = "exporter"
     """A process that this agent started. It is known by its PID, never by its arguments."""
     HERMES = "hermes"
-    """Certainly Hermes, but it could be any of the kinds above."""
+    """Certainly Hermes, but of an unknown kind."""
     OTHER = "other"
     """Not recognised: it could host any session."""
 
@@ -65,7 +65,7 @@ class NamedBy(StrEnum):
 
 
 class Role(Struct, frozen=True):
-    """The kind of a process and its session, as far as its command line tells."""
+    """The kind of a process and the session that it names, by its command line."""
 
     kind: ProcessKind
     session_id: str | None = None
@@ -95,9 +95,9 @@ _COMMANDS: Final = {
     "serve": ProcessKind.DASHBOARD,
     "status": ProcessKind.MAINTENANCE,
 }
-# These are not maintenance. `sessions browse` replaces itself by `--resume ID` with the same PID.
-# `doctor` and `mcp serve` load the user's plugins, and plugins may run agents in threads (0.13 to
-# 0.19).
+# Not in these tables, because not maintenance: `sessions browse` replaces itself by `--resume ID`
+# with the same PID. `doctor` and `mcp serve` load the user's plugins, and plugins may run agents in
+# threads (0.13 to 0.19).
 _ACTIONS: Final = {
     ("cron", "run"): ProcessKind.CRON,
     ("cron", "tick"): ProcessKind.CRON,

@@ -67,9 +67,9 @@ class SessionRow(NamedTuple):
     handoff_state: str
     pinned: _Count
     emptied: int = 0
-    """1 if a prune has emptied it: the row waits for the processes that may have it in memory."""
+    """1 if a prune has emptied it: the row stays for processes that may have it in memory."""
     is_subagent: int = 0
-    """1 if it is open and surely a subagent, although its source does not say so."""
+    """1 if it is open and certainly a subagent, although its source does not say so."""
     intact: int = 1
     """0 if Hermes cannot have written the row: text is not UTF-8, or a value has another type."""
 
@@ -82,7 +82,7 @@ _TEXTS: Final = {
     SessionRow._fields.index(name): ID_CHARACTERS if "id" in name else WORD_CHARACTERS
     for name in ("id", "source", "end_reason", "model", "parent_id", "handoff_state")
 }
-_USED: Final = itemgetter(SessionRow._fields.index("source"), *range(_TOOL_CALLS, _AFTER_COSTS))
+_usage_fields = itemgetter(SessionRow._fields.index("source"), *range(_TOOL_CALLS, _AFTER_COSTS))
 
 
 UsageRow = tuple[str, str, int, _Count, _Count, _Count, _Count, _Count, _Money, _Money]
@@ -101,7 +101,7 @@ class SessionRecord(NamedTuple):
 
     @property
     def is_emptied(self) -> bool:
-        """True if only the row is left of it, as a prune has left it."""
+        """True if a prune has emptied it, and Hermes has not continued it."""
         row, messages, _ = self
         return bool(row.emptied and not row.is_open and not messages.rows)
 
@@ -118,7 +118,7 @@ class SessionRecord(NamedTuple):
 def fingerprints(records: Sequence[SessionRecord]) -> Iterator[int]:
     """Yield 32 bits for each session. They change when the session's usage changes."""
     for row, messages, usage in records:
-        yield hash((_USED(row), messages[:2], *usage)) & 0xFFFFFFFF
+        yield hash((_usage_fields(row), messages[:2], *usage)) & 0xFFFFFFFF
 
 
 class Page(NamedTuple):
@@ -156,8 +156,8 @@ def _repaired(found: Sequence[Sequence[Any]]) -> Page:
     return page._replace(left_out=len(found) - len(page.rows))
 
 
-_GIVEN: Final = "IN (SELECT value FROM json_each(:ids))"
-_AMONG: Final = f"session_id {_GIVEN}"
+_IN_IDS: Final = "IN (SELECT value FROM json_each(:ids))"
+_SESSION_IN_IDS: Final = f"session_id {_IN_IDS}"
 
 
 class SessionQueries:
@@ -196,11 +196,11 @@ class SessionQueries:
     def records(
         self, connection: apsw.Connection, session_ids: Sequence[str], watermark: int
     ) -> list[SessionRecord]:
-        """Return these sessions, without those that are gone."""
+        """Return those of these sessions that exist."""
         bindings = {"ids": json.dumps(list(session_ids))}
-        rows = self._session_rows(connection, f"WHERE id {_GIVEN} AND {FIT_ID}", bindings).rows
+        rows = self._session_rows(connection, f"WHERE id {_IN_IDS} AND {FIT_ID}", bindings).rows
         stats = self.messages.stats_of(connection, bindings, watermark)
-        return _records(rows, stats, self._usage(connection, _AMONG, bindings))
+        return _records(rows, stats, self._usage(connection, _SESSION_IN_IDS, bindings))
 
     def rows_after(
         self, connection: apsw.Connection, after: str | bytes | None, limit: int, extra: str = ""
@@ -285,10 +285,10 @@ def _records(
 
 
 def _plain_expressions(schema: Schema) -> list[str]:
-    """Return SQL for the same fields if Hermes wrote every value: only NULL needs a default.
+    """Return SQL for the fields of `SessionRow`, for rows of which Hermes wrote every value.
 
-    The values are checked after reading. Only texts are cut in SQL, because they might be too long
-    to read.
+    Only NULL needs a default. The values are checked after reading. Only texts are cut in SQL,
+    because they might be too long to read.
     """
 
     def known(column: str, missing: str = "NULL") -> str:
@@ -335,18 +335,19 @@ def _plain_usage_expressions(schema: Schema) -> list[str]:
 
 
 def models_of(record: SessionRecord) -> list[ModelUsage]:
-    """Return tokens and cost by model; the rest of the session's own row goes to its model.
+    """Return tokens and cost by model; what no usage row explains goes to the session's model.
 
-    Hermes up to 0.18 has only the row. From 0.19 on, `session_model_usage` splits the row by model.
-    It adds auxiliary calls (vision, titles) that the row does not have, and lacks values that
-    Hermes set as absolute numbers.
+    Hermes up to 0.18 has only the session's row. From 0.19 on, `session_model_usage` splits it by
+    model. That table has auxiliary calls (vision, titles) that the row does not have, and lacks
+    values that Hermes set as absolute numbers.
     """
     row, _, usage = record
     if not usage and not any(row[_FIRST_TOKENS:_AFTER_COSTS]):
         return []
     if len(usage) == 1 and usage[0][2:] == (1, *row[_FIRST_TOKENS:_AFTER_COSTS]):
         return [ModelUsage(usage[0][1], *usage[0][3:])]
-    kinds = len(TOKEN_COLUMNS) + len(COST_COLUMNS)
+    tokens = len(TOKEN_COLUMNS)
+    kinds = tokens + len(COST_COLUMNS)
     totals: dict[str, list[float]] = {}
     left: list[Any] = list(row[_FIRST_TOKENS:_AFTER_COSTS])
     for _, model, is_main_loop, *values in usage:
@@ -363,8 +364,8 @@ def models_of(record: SessionRecord) -> list[ModelUsage]:
     return [
         ModelUsage(
             model,
-            *(min(int(value), COUNT_MAX) for value in values[:5]),
-            *(min(float(value), MONEY_MAX) for value in values[5:]),
+            *(min(int(value), COUNT_MAX) for value in values[:tokens]),
+            *(min(float(value), MONEY_MAX) for value in values[tokens:]),
         )
         for model, values in list(totals.items())[:_MODELS_PER_SESSION]
         if any(values)

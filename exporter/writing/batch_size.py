@@ -1,7 +1,7 @@
-"""How much work fits into one transaction, learnt from what the last ones took.
+"""How much work fits into one transaction, estimated from the time that the last ones took.
 
-Work is counted in units of the caller: sessions to end, pages to merge, or weights of messages (one
-without text is 1, one with much text many).
+The caller chooses the unit of work: sessions to end, pages to merge, or weights of messages (1
+without text, more with much text).
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from statistics import median
 
 
 class BatchSize:
-    """The one adaptive size; the defaults are those for messages of sessions.
+    """A batch size that adapts; the defaults are for messages of sessions.
 
-    It aims at a share of the budget, because checks and commit need their share too. They do not
-    depend on the work, so the caller reports only the time in between; otherwise batches would get
-    ever smaller on a busy machine. One transaction that met a merge of the text index, or lost its
-    processor for a while, says nothing about the next: the median of the last ones does.
+    The work gets a share of the budget, because checks and commit need time too. Their time does
+    not depend on the work, so the caller does not report it; otherwise batches would get ever
+    smaller on a busy machine. The median of the last transactions counts: a single one may have
+    met a merge of the text index, or lost its processor for a while.
     """
 
     def __init__(
@@ -31,19 +31,19 @@ class BatchSize:
         growth: float = 2,
         remembered: int = 9,
     ) -> None:
-        """`first_seconds`: what a unit takes, before anything is known of it."""
+        """`first_seconds`: the estimate for one unit, until a transaction is measured."""
         self._goal_seconds = share * budget_seconds
         self._least = least
         self._most = most
         self._growth = growth
         self._unit_seconds = deque([first_seconds], maxlen=remembered)
-        """What a unit took, the last few times."""
+        """Seconds per unit of the last transactions."""
 
     @property
     def size(self) -> int:
         """The amount of work of the next transaction."""
-        fitting = int(self._goal_seconds / median(self._unit_seconds))
-        return max(self._least, min(fitting, self._most))
+        estimate = int(self._goal_seconds / median(self._unit_seconds))
+        return max(self._least, min(estimate, self._most))
 
     @property
     def is_least(self) -> bool:
@@ -55,27 +55,27 @@ class BatchSize:
         return work <= self.size
 
     def fitting(self, works: Sequence[int]) -> int:
-        """Return how many of these fit into one transaction; at least one. Each costs 1 more."""
+        """Return how many of these fit into one transaction, at least one. Each costs 1 extra."""
         left = self.size
-        for taken, work in enumerate(works):
+        for count, work in enumerate(works):
             left -= work + 1
             if left < 0:
-                return max(1, taken)
+                return max(1, count)
         return max(1, len(works))
 
     def record(self, work: int, seconds: float) -> None:
-        """Learn from what so much took; the next size is at most `growth` times as large."""
+        """Note the time of a transaction; the next size is at most `growth` times as large."""
         if work:
             fastest = median(self._unit_seconds) / self._growth
             self._unit_seconds.append(max(seconds / work, fastest))
 
     def record_too_long(self, work: int, seconds: float) -> None:
-        """It was rolled back: the next size is at most half as large."""
+        """Note a transaction that was rolled back; the next size is at most half as large."""
         slow = max(2 * median(self._unit_seconds), seconds / (work + 1))
         self._unit_seconds.clear()
         self._unit_seconds.append(slow)
 
     def use_least(self) -> None:
-        """Make the next transaction as small as possible, and learn anew from there."""
+        """Make the next transaction as small as possible; forget the earlier ones."""
         self._unit_seconds.clear()
         self._unit_seconds.append(self._goal_seconds / self._least)

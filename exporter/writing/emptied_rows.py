@@ -28,11 +28,11 @@ class RowState(StrEnum):
 def empty_session(
     connection: apsw.Connection, stored: StoredSession, together: Container[str]
 ) -> None:
-    """Delete its messages and hide its row, in a transaction of its caller.
+    """Delete the messages of a session and hide its row, in a transaction of the caller.
 
     A process that has the session in memory continues it with this row, and rows of other tables
-    that name it stay valid. Children outside of `together` lose their parent, as in a deletion: so
-    any child that the row has later is a new one.
+    that name it stay valid. Children that are not in `together` lose their parent, as in a
+    deletion. So any child that the row has later is a new one.
     """
     truncate_indexed_texts(connection, stored.indexed_up_to_nul)
     for child in stored.children:
@@ -49,13 +49,13 @@ def empty_session(
 def row_states(
     connection: apsw.Connection, schema: Schema, session_ids: Collection[str]
 ) -> dict[str, RowState]:
-    """Return the state of each of these sessions, all pruned by us, also of those without a row."""
+    """Return the state of each session; all were pruned by us, and some may have no row."""
     untouched = "0"
     if schema.has("sessions", "archived", "parent_session_id"):
         untouched = (
             f"sessions.archived IS {EMPTIED} AND sessions.ended_at IS NOT NULL "
             "AND NOT EXISTS (SELECT 1 FROM messages WHERE messages.session_id = sessions.id) "
-            # A child that goes on: a continuation or a branch by a process that had it in memory.
+            # A child: a continuation or a branch, by a process that had the session in memory.
             "AND NOT EXISTS (SELECT 1 FROM sessions AS child "
             "WHERE child.parent_session_id = sessions.id "
             f"AND child.archived IS NOT {EMPTIED})"
