@@ -4,7 +4,7 @@ ExporterError                one clear line for the operator; never a traceback
 ├── UsageError               bad flag or argument            → exit 2
 ├── ConfigError              bad configuration file          → exit 2
 ├── PartlyDoneError          some homes could not be read    → exit 3
-├── InterruptedRunError      a person ended it at once       → exit 130
+├── InterruptedRunError      interrupted at once by a person → exit 130
 ├── StateError               the agent's own state directory → exit 1
 │   └── StateUsedError       another agent uses it
 ├── HomeError                one home cannot be read; the others go on
@@ -43,13 +43,13 @@ class ConfigError(ExporterError):
 
 
 class PartlyDoneError(ExporterError):
-    """The request could be done for some homes only."""
+    """The request was done for some homes only."""
 
     exit_status = 3
 
 
 class InterruptedRunError(ExporterError):
-    """A person ended the command at once: the next command finds out what it had done."""
+    """A person interrupted the command: the next command finds out what it had done."""
 
     exit_status = 130
 

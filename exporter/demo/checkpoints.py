@@ -1,4 +1,4 @@
-"""Writes the git directories of Hermes's checkpoints, object by object, without running git.
+"""Write the git directories of Hermes's checkpoints, object by object, without running git.
 
 Hermes before 0.13 kept one shadow repo per working directory (`legacy`); since then all share one
 `store`. Both are real enough for `git fsck`.
@@ -32,12 +32,12 @@ _CONFIG = """[core]
 
 
 def project_hash(workdir: str) -> str:
-    """The name under which Hermes keeps a working directory's checkpoints."""
+    """Return the name under which Hermes keeps a working directory's checkpoints."""
     return hashlib.sha256(workdir.encode()).hexdigest()[:16]
 
 
 class Blob(NamedTuple):
-    """A file of a project, ready to be stored: its name is its hash, its data is compressed."""
+    """A file of a project, ready to be stored: its hash, its compressed data and its size."""
 
     sha: bytes
     data: bytes
@@ -50,7 +50,7 @@ def blob(content: bytes) -> Blob:
 
 
 class Snapshots:
-    """A growing history of one project inside a git directory."""
+    """The history of one project inside a git directory."""
 
     def __init__(self, git_dir: str, blobs: list[Blob], rng: Random) -> None:
         self._objects = git_dir + "/objects/"
@@ -78,7 +78,7 @@ class Snapshots:
         self.tip = self._put(b"commit", text.encode())
 
     def index(self) -> bytes:
-        """The git index (version 2) that matches the last commit."""
+        """Return the git index (version 2) that matches the last commit."""
         entries = []
         for name, entry in sorted(self._tree.items()):
             path = b"src/" + name
@@ -97,14 +97,16 @@ class Snapshots:
         name = sha.hex()
         folder = self._objects + name[:2]
         try:
-            handle = os.open(f"{folder}/{name[2:]}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o444)
+            descriptor = os.open(
+                f"{folder}/{name[2:]}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o444
+            )
         except FileNotFoundError:
             os.mkdir(folder)
-            handle = os.open(f"{folder}/{name[2:]}", os.O_WRONLY | os.O_CREAT, 0o444)
+            descriptor = os.open(f"{folder}/{name[2:]}", os.O_WRONLY | os.O_CREAT, 0o444)
         except FileExistsError:
             return
-        os.write(handle, data)
-        os.close(handle)
+        os.write(descriptor, data)
+        os.close(descriptor)
         self.written += 1
 
 
@@ -142,7 +144,7 @@ def write_store(
     snapshots_each: int,
     rng: Random,
 ) -> str:
-    """Write `<base>/store`: a project for each working directory, with its last touch."""
+    """Write `<base>/store`: a project for each working directory, with the time of its last use."""
     path = base + "/store"
     _init(path, bare="true")
     for folder in ("refs/hermes", "indexes", "projects"):
@@ -165,7 +167,7 @@ def write(path: str, content: bytes) -> None:
 
 
 def age(path: str, when: float) -> None:
-    """Set the times of everything below `path`, folders after what they hold."""
+    """Set the times of everything below `path`: a folder after its contents."""
     for folder, _, files in os.walk(path, topdown=False):
         for name in files:
             os.utime(f"{folder}/{name}", (when, when))
@@ -188,6 +190,6 @@ def _init(path: str, *, bare: str) -> None:
 
 
 def _encode(kind: bytes, body: bytes) -> tuple[bytes, bytes]:
-    """An object's name and its loose form."""
+    """Return the hash of an object and its data as a loose object."""
     whole = b"%s %d\0%s" % (kind, len(body), body)
     return hashlib.sha1(whole, usedforsecurity=False).digest(), zlib.compress(whole, 1)

@@ -1,8 +1,8 @@
-"""Inspect a directory that may be a Hermes home, without entering, opening or following it.
+"""Inspect a directory that may be a Hermes home. Only `profiles` in it is opened.
 
 A worker with the agent's own privileges runs this (`exporter.workers.path_probe`), because only
-these privileges allow it to see every user's directory. It reports the results of `lstat`. Another
-module decides if the home is adopted (`exporter.discovery.homes`).
+these privileges allow it to see every user's directory. It does not follow the directory if it is
+a symlink. Another module accepts or refuses the home (`exporter.discovery.homes`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PROFILE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _PROFILES_MAX: Final = 64
 _PARTS: Final = ("state.db", "state.db-wal", "state.db-shm", "sessions", "checkpoints")
 _MARKS: Final = (*_PARTS, "config.yaml", "profiles", "logs", "cron", "gateway.pid", ".env")
-"""A directory with none of these is not a home, unless it was named."""
+"""A directory with none of these is a home only if the operator named it."""
 
 
 class Inspection(Struct, frozen=True):
@@ -31,7 +31,7 @@ class Inspection(Struct, frozen=True):
     is_directory: bool = False
     """True for a real directory; False for a symlink to one."""
     link_target: Text = ""
-    """Where the path itself leads if it is a symlink, which is not followed."""
+    """The target of the path if it is a symlink; it is not followed."""
     identity: FileIdentity | None = None
     owner: int = -1
     resolved: Annotated[str, Meta(max_length=4096)] = ""
@@ -41,7 +41,7 @@ class Inspection(Struct, frozen=True):
     foreign_part: Text = ""
     """A part that does not belong to the home's owner, or is a symlink."""
     unsafe_ancestor: Text = ""
-    """A directory above it that lets another user replace the home."""
+    """A directory above the home that lets another user replace it."""
     unreadable: Text = ""
     profiles: Annotated[list[str], Meta(max_length=_PROFILES_MAX)] = []
 
@@ -124,7 +124,7 @@ def _unsafe_ancestor(path: str, owner: int) -> str:
 
 
 def _profiles(path: str, owner: int) -> list[str]:
-    """Return the names in the home's own `profiles`.
+    """Return the names in the home's `profiles`.
 
     A symlink is not followed: it could make us list a folder that the home's owner may not list.
     """

@@ -1,7 +1,7 @@
-"""`python -m exporter.reference.command_line man|bash|zsh|fish`: the manual page, completion.
+"""`python -m exporter.reference.command_line man|bash|zsh|fish`: the manual page, or completion.
 
-argparse-manpage and shtab, which are development dependencies, write them from our parsers; fish,
-which shtab does not know, is written here. `make docs` puts them into deploy/.
+Two development dependencies write them from our parsers: argparse-manpage and shtab. shtab does not
+support fish, so its completion is written here. `make docs` puts them into deploy/.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ the disk they fill. It serves Prometheus metrics for every Hermes home of every 
 It skips sessions that it cannot judge; their verdict is unknown. By default it changes nothing."""
 _IDS = """grep -o '"%s": *"[^"]*"' | cut -d'"' -f4"""
 _RUNS, _SESSIONS = ("history", "run"), ("sessions", "id")
-"""Which command prints them, and under which key."""
+"""The command that prints the ids, and their JSON key."""
 _TAKES_RUN, _TAKES_SESSION = ("history", "undo", "purge"), ("explain",)
 _WHERE = ("--home", "--state-dir", "--config.file", "--agent.socket")
-"""What was typed before an id decides which ids there are."""
+"""Completion passes these options on to that command: they decide which ids there are."""
 _PREAMBLE = {
     "bash": f"""
 _hermes_exporter_ids() {{  # COMMAND KEY PREFIX
@@ -95,9 +95,7 @@ complete -o bashdefault -F _hermes_exporter hermes-exporter
 
 
 def program(*, in_brief: bool = False) -> ArgumentParser:
-    """The whole command line in one parser, as the tools want it; `in_brief`: with one line for
-    each command.
-    """
+    """Return the whole command line as one parser; `in_brief`: one line for each command."""
     parser = ArgumentParser(PROGRAM, f"{PROGRAM} COMMAND [OPTIONS]", _DESCRIPTION)
     # As wide as any text: the tools must not break lines, least of all at a hyphen.
     parser.formatter_class = lambda prog: RawDescriptionHelpFormatter(prog, width=10_000)
@@ -140,7 +138,7 @@ def _command(prog: str, **_: object) -> ArgumentParser:
 
 
 def manual() -> str:
-    """The page in roff with the man macros."""
+    """Return the manual page in roff with the man macros."""
     page = Manpage(program())
     page.description = "watch, reap and prune what hermes-agent leaves behind"
     page.source, page.manual = f"{PROGRAM} {__version__}", "User Commands"
@@ -159,7 +157,7 @@ def manual() -> str:
 
 
 def completion(shell: str) -> str:
-    """The script for bash, zsh or fish."""
+    """Return the completion script for bash, zsh or fish."""
     if shell == "fish":
         lines = (f"complete -c {PROGRAM} {line}\n" for line in _fish())
         return _PREAMBLE[shell].lstrip() + "".join(lines)

@@ -1,10 +1,10 @@
 """Basic authentication: bcrypt in a thread of its own, one check at a time.
 
-One check takes as long as hundreds of scrapes, by design. So:
+bcrypt makes one check as slow as hundreds of scrapes. So:
 
-- what has been checked is remembered, and a scraper with the right password never waits;
+- results are remembered, and a scraper with the right password never waits;
 - the thread checks for each address in turn, so a client that guesses delays only itself;
-- few checks may wait. If another comes, the address with the most waiting checks loses one, which
+- few checks may wait. If there are too many, the address with the most loses its oldest one, which
   is answered with 503.
 
 A user that does not exist costs as much time as one that does. Passwords are not kept, only keyed
@@ -24,12 +24,12 @@ from dataclasses import dataclass
 from typing import Final
 
 WAITING_MAX: Final = 64
-"""Checks that wait; far fewer than connections, so that these never fill up with them."""
+"""Checks that wait; far fewer than connections, so that they never take all connections."""
 _REMEMBERED_MAX: Final = 100
 _PASSWORD_BYTES: Final = 72
-"""bcrypt sees no more of a password than this."""
+"""bcrypt ignores the rest of a password."""
 _SALT_AND_HASH = "abcdefghijklmnopqrstuuUA9EBlyZ0mEVBNKNOkkKM3nxDbeiq/G"
-"""The rest of a valid hash that belongs to no user."""
+"""The last part of a valid hash that belongs to no user."""
 
 Checker = Callable[[bytes, bytes], bool]
 """Compares a password with a hash."""
@@ -56,7 +56,7 @@ class PasswordChecker:
         self._secret = secrets.token_bytes(32)
         self._right: OrderedDict[bytes, None] = OrderedDict()
         self._wrong: OrderedDict[bytes, None] = OrderedDict()
-        """Apart from the right ones, so that guesses do not drive these out."""
+        """In a dict of their own: guesses must not displace right passwords."""
         self._waiting: OrderedDict[str, deque[_Check]] = OrderedDict()
         """By address; the first is next in turn."""
         self._lock = threading.Condition()
@@ -74,7 +74,7 @@ class PasswordChecker:
     def check(
         self, users: Mapping[str, str], user: str, password: bytes, address: str
     ) -> asyncio.Future[bool]:
-        """Return the answer as soon as the thread has it; TooBusyError if it gave the check up."""
+        """Return a future with the answer; TooBusyError if the check was dropped."""
         hashed = users.get(user, "")
         check = _Check(
             self._key(user, hashed, password),
@@ -86,15 +86,15 @@ class PasswordChecker:
         with self._lock:
             self._waiting.setdefault(address, deque()).append(check)
             if sum(map(len, self._waiting.values())) > WAITING_MAX:
-                self._give_one_up()
+                self._drop_one()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="passwords", daemon=True)
                 self._thread.start()
             self._lock.notify()
         return check.answer
 
-    def _give_one_up(self) -> None:
-        """Give up the oldest check of the address that has most, called with the lock."""
+    def _drop_one(self) -> None:
+        """Drop the oldest check of the address that has most; the caller holds the lock."""
         address = max(self._waiting, key=lambda each: len(self._waiting[each]))
         oldest = self._waiting[address].popleft()
         if not self._waiting[address]:
@@ -126,16 +126,16 @@ class PasswordChecker:
             check.answer.set_result(right)
 
     def _key(self, user: str, hashed: str, password: bytes) -> bytes:
-        """With the user's hash, so that a changed one is checked anew."""
+        """Include the user's hash, so that a changed password is checked again."""
         digest = hmac.new(self._secret, digestmod=hashlib.sha256)
         for part in (user.encode("utf-8", "surrogatepass"), hashed.encode(), password):
             digest.update(len(part).to_bytes(4, "big") + part)
         return digest.digest()
 
     def _hash_for_unknown(self, users: Mapping[str, str], user: str) -> str:
-        """Return a hash that no password has, at a cost that a user has.
+        """Return a hash that no password has, with the bcrypt cost of one of the users.
 
-        Which user's is always the same for the same name: the time says nothing about it.
+        The name chooses that user, so the time is always the same and reveals nothing about it.
         """
         costs = sorted(hashed.split("$")[2] for hashed in users.values()) or ["10"]
         chosen = int.from_bytes(self._key(user, "", b"")[:8], "big") % len(costs)

@@ -10,7 +10,7 @@ class QueryError(Exception):
 
 
 class HostQueries(Protocol):
-    """Answers that take time: they come from a worker or from the state directory.
+    """Answers that take time, from a worker or from the state directory.
 
     Each raises QueryError if the answer does not come in time.
     """

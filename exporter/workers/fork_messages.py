@@ -16,11 +16,11 @@ class ForkRequest(Struct, frozen=True):
 
     program: Program
     uid: int | None = None
-    """The user that it becomes; None: it stays what the agent is."""
+    """The user that the program becomes; None: it keeps the user of the agent."""
     gid: int | None = None
 
 
 class ForkReply(Struct, frozen=True):
     pid: int
     errno: int = 0
-    """Why there is no process."""
+    """Why no process was forked; 0 if one was."""

@@ -1,9 +1,9 @@
 """The process from which workers and the path probe are forked, so that they share its memory.
 
 It holds the program and nothing else: no home, key or connection. It opens no home and acts for no
-user. What it forks is a child of the agent (CLONE_PARENT), as if the agent had started it: it ends
-with the agent, the agent waits for it, and it outlives this process. The first one is itself forked
-from the agent or command (`early_server`), the next ones are programs.
+user. A process that it forks is a child of the agent (CLONE_PARENT), as if the agent had started
+it: it ends with the agent, the agent waits for it, and it outlives the fork server. The first fork
+server is itself forked from the agent or command (`early_server`), later ones are programs.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from exporter.workers.frames import READY, FrameReader, pack
 _CLONE_PARENT: Final = 0x00008000
 _REQUEST_BYTES_MAX: Final = 4096
 _ARGUMENTS_FIELD: Final = 45
-"""Of /proc/PID/stat, counted behind the name: where the command line begins, then where it ends,
-where the environment begins, and where that ends.
+"""The first of four fields of /proc/PID/stat, counted after the name: start and end of the command
+line, start and end of the environment.
 """
 _PR_SET_NAME: Final = 15
 _syscall: Final = ctypes.PyDLL(None, use_errno=True).syscall
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> int:
 
 def _fork(request: ForkRequest, parent: int, channel: int) -> tuple[int, int]:
     """Fork a process that runs the program; return its PID, or -1 and the error number."""
-    gc.freeze()  # a collection in a child would write to what is shared, and so copy it
+    gc.freeze()  # a garbage collection in a child would write to shared memory, and so copy it
     pid, errno = _clone()
     if pid == 0:
         _run(request, parent, channel)
@@ -93,7 +93,7 @@ def _run(request: ForkRequest, parent: int, channel: int) -> NoReturn:
     try:
         os.setsid()
         os.dup2(channel, privilege.CHANNEL)
-        # Nothing else stays open, above all not the channel on which processes are asked for.
+        # Nothing else stays open, above all not the channel for fork requests.
         os.closerange(privilege.CHANNEL + 3, os.sysconf("SC_OPEN_MAX"))
         apsw.randomness(0)  # or SQLite's random numbers could be those of the other children
         _show_as(f"exporter.workers.{request.program}", parent)
@@ -108,7 +108,7 @@ def _run(request: ForkRequest, parent: int, channel: int) -> NoReturn:
 
 
 def _forget_caller(parent: int) -> None:
-    """Keep nothing of the process that this one was forked from; a program has nothing of it."""
+    """Keep nothing of the process that this one was forked from, as in a new program."""
     os.chdir("/")
     os.closerange(privilege.CHANNEL + 3, os.sysconf("SC_OPEN_MAX"))
     os.environ.clear()  # it may name sockets of systemd, and hold keys
@@ -119,20 +119,20 @@ def _forget_caller(parent: int) -> None:
 def _show_as(module: str, parent: int) -> None:
     """Let `ps` name this process by the module that it runs, as if it were started so.
 
-    The environment that the kernel shows becomes ours as well, as the real one has.
+    The environment that the kernel shows is replaced, too, by the one that this process now has.
     """
     words = [os.fsencode(word) for word in (sys.executable, "-I", "-m", module, str(parent))]
     privilege.LIBC.prctl(_PR_SET_NAME, os.path.basename(words[0]), 0, 0, 0)
     try:
         with open("/proc/self/stat", "rb") as stat, open("/proc/self/cmdline", "rb") as cmdline:
             fields, shown = stat.read().rpartition(b")")[2].split(), cmdline.read()
-        start, end, then, last = map(int, fields[_ARGUMENTS_FIELD:][:4])
+        start, end, next_start, last = map(int, fields[_ARGUMENTS_FIELD:][:4])
     except (OSError, ValueError):
         return
-    if not 0 < start < end == then <= last or ctypes.string_at(start, len(shown)) != shown:
+    if not 0 < start < end == next_start <= last or ctypes.string_at(start, len(shown)) != shown:
         return  # this is not the layout of Linux
     line = b"\0".join(words).ljust(end - start, b"\0")
-    if line[end - start - 1 :] != b"\0":  # it is too long: the kernel then shows one string
+    if line[end - start - 1 :] != b"\0":  # too long: the kernel then shows one string
         line = b" ".join(words) + b"\0"
     size = last - start
     line += b"".join(os.fsencode(f"{name}={value}\0") for name, value in ENVIRONMENT.items())
