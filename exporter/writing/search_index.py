@@ -385,4 +385,4 @@ def merge_pages(connection: apsw.Connection, table: str, pages: int) -> bool:
     connection.execute(
         f"INSERT INTO {quoted(table)}({quoted(table)}, rank) VALUES ('merge', ?)", (pages,)
     )
-    return connection.total_changes() - before >= 2
+    return connection.total_changes() - before >= 2  # fewer: FTS5 has merged nothing

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from exporter.evidence.openers import KnownOpeners
 from exporter.hermes.database import leave_wal_in_place, stat_files
-from exporter.hermes.table_rows import quoted
+from exporter.writing.search_index import merge_pages
 from exporter.writing.write_checks import (
     WriteError,
     WriteTrouble,
@@ -33,7 +33,6 @@ _PROGRESS_EVERY_STEPS: Final = 20_000
 _SPACE_FACTOR: Final = 1.1
 """Each place that the new database is written to needs this, times the pages in use."""
 _MERGE_PAGES: Final = 1000
-_LEAST_CHANGES: Final = 2
 TEMPORARY: Final = "/var/tmp"  # noqa: S108 - SQLite's own choice
 FreeBytes = Callable[[str], int]
 
@@ -139,22 +138,19 @@ def _pages(connection: apsw.Connection) -> tuple[int, int, int]:
 def _merge_text_indexes(connection: apsw.Connection, watch: _StopCheck) -> None:
     """Merge step by step, so that it can be given up in between.
 
-    Without this the index keeps most of what was deleted. A step that changes less than two rows is
-    the last. An index that this SQLite cannot read is left as it is.
+    Without this the index keeps most of what was deleted. An index that this SQLite cannot read is
+    left as it is.
     """
     tables = connection.execute(
         "SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE '%USING fts5%'"
     ).fetchall()
     for (name,) in tables:
-        index = quoted(str(name))
-        step = f"INSERT INTO {index}({index}, rank) VALUES ('merge', ?)"
-        pages, before = -_MERGE_PAGES, -_LEAST_CHANGES
+        pages, is_left = -_MERGE_PAGES, True
         try:
-            while connection.total_changes() - before >= _LEAST_CHANGES:
+            while is_left:
                 if watch.must_stop():
                     raise apsw.InterruptError
-                before = connection.total_changes()
-                connection.execute(step, (pages,))
+                is_left = merge_pages(connection, str(name), pages)
                 pages = _MERGE_PAGES
         except apsw.SQLError:
             continue
