@@ -275,8 +275,8 @@ class Settings:
     def entry(self, paths: Sequence[str], owner_name: str) -> tuple[ConfiguredHome | None, bool]:
         """Return the entry that selects a home, and whether it does so through the root home.
 
-        The closer one wins: the home's own path, a pattern for it, then both for the root of a
-        profile, then the user. Among equals it is the first in the file.
+        The most specific one counts: the home's own path, a pattern for it, then both for the root
+        of a profile, then the user. Among equals it is the first in the file.
         """
         roots = [root for path in paths if (root := _root_of_profile(path))]
         for places in (paths, roots):

@@ -25,7 +25,7 @@ class TableRows(Struct, frozen=True, array_like=True):
     """The row id comes first if the table has one that is not a column."""
     rows: list[tuple[Any, ...]]
 
-    def named(self, row: int) -> dict[str, Any]:
+    def as_dict(self, row: int) -> dict[str, Any]:
         """Return one row as a dict by column name, without the row id."""
         return {
             name: value

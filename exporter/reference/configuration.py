@@ -46,9 +46,9 @@ neither by itself nor with `prune --policy`. A later policy may still take the s
 `sources:` or in a home, a policy can be off, or have other keys, for that source or home alone.
 
 An entry of `homes` refines what is found: a home can be named, left out (`watch: false`) or put
-into enforce mode while all others are still watched. If several entries select a home, the closest
-one counts alone: its own path, then a pattern, then the path or pattern of the root home of a
-profile, then its user. A pattern or a user selects among the homes that are found: those of this
+into enforce mode while all others are still watched. If several entries select a home, only the
+most specific one counts: its own path, then a pattern, then the path or pattern of the root home of
+a profile, then its user. A pattern or a user selects among the homes that are found: those of this
 host's users, and those that a process has open. Such a home must pass all checks of discovery. Only
 a path without a pattern can name a home elsewhere.
 

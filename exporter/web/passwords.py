@@ -62,8 +62,8 @@ class PasswordChecker:
         self._lock = threading.Condition()
         self._thread: threading.Thread | None = None
 
-    def known(self, users: Mapping[str, str], user: str, password: bytes) -> bool | None:
-        """Return the answer if it is remembered, else None."""
+    def remembered(self, users: Mapping[str, str], user: str, password: bytes) -> bool | None:
+        """Return the answer of an earlier check; None if there is none."""
         key = self._key(user, users.get(user, ""), password)
         for answer, memory in ((True, self._right), (False, self._wrong)):
             if key in memory:

@@ -87,7 +87,7 @@ class _Guarded:
         given = _credentials(request.headers.get("authorization", ""))
         if given is None:
             return _unauthorised()
-        right = self._passwords.known(loaded.users, *given)
+        right = self._passwords.remembered(loaded.users, *given)
         if right is None:
             return self._check(request, loaded, *given)
         return self._application.respond(request) if right else _unauthorised()

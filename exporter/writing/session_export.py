@@ -17,9 +17,9 @@ _JSON_CONTENT: Final = "\x00json:"
 def export_line(stored: StoredSession) -> bytes:
     """Return a session with its active messages, as Hermes exports it and can import it."""
     messages = [
-        _message(stored.messages.named(number)) for number in range(len(stored.messages.rows))
+        _message(stored.messages.as_dict(number)) for number in range(len(stored.messages.rows))
     ]
-    session = _plain(stored.tables[SESSIONS].named(0))
+    session = _plain(stored.tables[SESSIONS].as_dict(0))
     # A release without the column `active` has only active messages.
     active = [each for each in messages if each.get("active", 1) not in (0, "0")]
     document = {**session, "messages": active}

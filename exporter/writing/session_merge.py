@@ -151,7 +151,7 @@ def merge_row(
     present = _row(connection, layout, stored.id)
     if present is None:
         return restore_session(connection, layout, stored, coming, with_messages=False)
-    old = stored.tables[SESSIONS].named(0)
+    old = stored.tables[SESSIONS].as_dict(0)
     adds_up = not _is_same_row(stored, present)
     if adds_up:
         values, note = _merged(connection, old, present, plan, coming)
@@ -206,11 +206,11 @@ def _row(
     connection: apsw.Connection, layout: SessionTables, session_id: str
 ) -> dict[str, Any] | None:
     found = read_rows(connection, SESSIONS, layout.columns[SESSIONS], "id = ?", session_id)
-    return found.named(0) if found.rows else None
+    return found.as_dict(0) if found.rows else None
 
 
 def _is_same_row(stored: StoredSession, present: dict[str, Any]) -> bool:
-    return bool(stored.tables[SESSIONS].named(0)["started_at"] == present["started_at"])
+    return bool(stored.tables[SESSIONS].as_dict(0)["started_at"] == present["started_at"])
 
 
 def _merged(
@@ -273,7 +273,7 @@ _USAGE_KEYS: Final = (
 def _add_usage(connection: apsw.Connection, layout: SessionTables, rows: TableRows) -> None:
     """Add the old usage of each model to the present usage."""
     for place, row in enumerate(rows.rows):
-        old = rows.named(place)
+        old = rows.as_dict(place)
         sums: dict[str, Any] = {name: old[name] or 0 for name in _COUNTERS if name in old}
         keys: dict[str, Any] = {name: old[name] for name in _USAGE_KEYS if name in old}
         assigned = [f"{quoted(name)} = {quoted(name)} + ?" for name in sums]

@@ -77,7 +77,7 @@ class StoredSession(Struct, frozen=True, array_like=True):
     @property
     def began_at(self) -> object:
         """When it began, as stored. Hermes never changes this."""
-        return self.tables[SESSIONS].named(0)["started_at"]
+        return self.tables[SESSIONS].as_dict(0)["started_at"]
 
 
 def probe_session_tables(connection: apsw.Connection) -> SessionTables:
@@ -275,7 +275,7 @@ def _restore(
     with_messages: bool,
 ) -> str:
     session = stored.tables[SESSIONS]
-    named = session.named(0)
+    named = session.as_dict(0)
     notes = []
     parent = named.get("parent_session_id")
     if parent is not None and not exists(connection, parent):
@@ -401,7 +401,7 @@ def same_session(
     if first.tables == second.tables:
         return True
     session = first.tables[SESSIONS]
-    if session.named(0).get("parent_session_id") not in gone:
+    if session.as_dict(0).get("parent_session_id") not in gone:
         return False
     orphaned = {**first.tables, SESSIONS: _with(session, "parent_session_id", None)}
     return orphaned == second.tables

@@ -68,13 +68,13 @@ def test_answers_are_remembered_until_the_hash_changes() -> None:
     checker = PasswordChecker()
 
     async def story() -> None:
-        assert checker.known(USERS, "ada", SECRET) is None
+        assert checker.remembered(USERS, "ada", SECRET) is None
         await checker.check(USERS, "ada", SECRET, "a")
         await checker.check(USERS, "ada", b"guess", "a")
-        assert checker.known(USERS, "ada", SECRET) is True
-        assert checker.known(USERS, "ada", b"guess") is False
-        assert checker.known({"ada": hashed(4, b"new")}, "ada", SECRET) is None
-        assert checker.known({}, "ada", SECRET) is None
+        assert checker.remembered(USERS, "ada", SECRET) is True
+        assert checker.remembered(USERS, "ada", b"guess") is False
+        assert checker.remembered({"ada": hashed(4, b"new")}, "ada", SECRET) is None
+        assert checker.remembered({}, "ada", SECRET) is None
 
     run(story)
 
@@ -88,7 +88,7 @@ def test_a_thousand_guesses_do_not_drive_a_right_password_out() -> None:
         await checker.check(USERS, "ada", SECRET, "a")
         for number in range(1000):
             await checker.check(USERS, "ada", b"%d" % number, "a")
-        assert checker.known(USERS, "ada", SECRET) is True
+        assert checker.remembered(USERS, "ada", SECRET) is True
         assert len(checker._wrong) == 100
 
     run(story)

@@ -63,7 +63,7 @@ class DeletedByThisRun:
         self._ids.add(stored.id)
         if self._rows_stay:
             return  # its row still names its parent
-        self._children[stored.tables[SESSIONS].named(0).get("parent_session_id")] += 1
+        self._children[stored.tables[SESSIONS].as_dict(0).get("parent_session_id")] += 1
 
     def __contains__(self, session_id: object) -> bool:
         return session_id in self._ids
