@@ -29,7 +29,7 @@ import apsw
 
 from exporter.evidence.openers import KnownOpeners, OpenerCheck
 from exporter.hermes.database import leave_wal_in_place
-from exporter.writing.file_watch import FileWatch, reader_of
+from exporter.writing.file_watch import During, FileWatch, reader_of
 from exporter.writing.write_checks import (
     WriteError,
     WriteTrouble,
@@ -174,6 +174,7 @@ class Writer:
             lambda: transaction.seconds > most_seconds, _PROGRESS_EVERY_STEPS
         )
         try:
+            self.refuse_replaced()  # again: another process may have come and gone meanwhile
             if check_under_lock or self._monotonic() - checked_at > _STALE_SECONDS:
                 new_openers = self.new_openers()
             transaction.new_openers = new_openers
@@ -181,14 +182,14 @@ class Writer:
             yield transaction
             if transaction.seconds > most_seconds:
                 raise apsw.InterruptError("held the write lock for too long")
-            self.refuse_replaced()
+            self.refuse_replaced(During.TRANSACTION)
             self._is_durable = False
             self.connection.execute("COMMIT")
-            self._watch.note_commit(self._path)
         finally:
             self.connection.set_progress_handler(None)
             if self.connection.in_transaction:
                 self.connection.execute("ROLLBACK")
+            self._watch.note_wal_start(self._path)
             self.held_seconds = transaction.seconds
             self.released_at = self._monotonic()
         if self._growth.is_large:
@@ -209,7 +210,7 @@ class Writer:
             _sync_wal(self._path + "-wal")
             self._is_durable = True
 
-    def refuse_replaced(self) -> None:
+    def refuse_replaced(self, during: During = During.CONNECTION) -> None:
         """Raise ReplacedError if this is not the database that the run has opened any more."""
 
         def read(offset: int, size: int) -> bytes:
@@ -217,7 +218,7 @@ class Writer:
             complete, found = self.connection.read("main", 0, offset, size)
             return found if complete else b""
 
-        self._watch.refuse_replaced(self._path, read, self.new_openers, connected=True)
+        self._watch.refuse_replaced(self._path, read, self.new_openers, during)
 
     def _note_commit(self, connection: apsw.Connection, name: str, pages: int) -> int:
         del name
@@ -259,7 +260,7 @@ class Writer:
             self.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         except (apsw.BusyError, apsw.LockedError):
             return False
-        self._watch.note_commit(self._path)
+        self._watch.note_wal_start(self._path)
         return True
 
     def _begin(self) -> None:
@@ -310,12 +311,12 @@ def writing(
     """
     watch = watch or FileWatch()
     if watch.has_noted:  # first: half of an imported file is not fit to be written either
-        watch.refuse_replaced(path, reader_of(path), lambda: None, connected=False)
+        watch.refuse_replaced(path, reader_of(path), lambda: None, During.NO_CONNECTION)
     refuse_unwritable(path, owner)
     before_open()
     if check_openers(path, openers, proc).new_openers or openers.pids or not openers.locks_seen:
         watch.note_shared()
-    watch.refuse_replaced(path, reader_of(path), lambda: None, connected=False)
+    watch.refuse_replaced(path, reader_of(path), lambda: None, During.NO_CONNECTION)
     connection: apsw.Connection | None = None
     try:
         connection = _connect(path)

@@ -7,7 +7,9 @@ which wait in the WAL, into the new one.
 In WAL mode nothing but a checkpoint writes the main file. So a run notes it when it opens it and
 after each checkpoint of its own. If the file has changed since, a short-lived process may have made
 a checkpoint: then each page is as noted, or is one of those in the WAL. A sample of pages is
-compared. Beside a process that has the database open it could also be an
+compared. If the WAL began anew, nothing is compared: SQLite allows that only when all of it is in
+the main file, so nothing of ours can get into another database. Hermes from 0.16 on truncates the
+WAL whenever it closes the database. Beside a process that has the database open it could also be an
 older page that this process has written, so there only another inode counts.
 """
 
@@ -16,6 +18,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable, Mapping
+from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from exporter.hermes.database import FileState, file_state
@@ -51,6 +54,15 @@ class _Wal(NamedTuple):
     header: bytes
 
 
+class During(Enum):
+    """When it is looked at."""
+
+    NO_CONNECTION = auto()
+    CONNECTION = auto()
+    TRANSACTION = auto()
+    """Under the write lock, without which nobody begins the WAL anew: who did is ourselves."""
+
+
 class FileWatch:
     """What a run knows of the files it has opened, over all its connections."""
 
@@ -82,45 +94,48 @@ class FileWatch:
         """Note the WAL that our connection uses, after it was opened."""
         self._wal = _read_wal(path)
 
-    def note_commit(self, path: str) -> None:
-        """Note how the WAL begins now; it is the same file as long as we are connected."""
-        found = _read_wal(path)
-        if found and self._wal and found.identity == self._wal.identity:
+    def note_wal_start(self, path: str) -> bool:
+        """Note how the WAL begins now; True if it still begins as it was noted.
+
+        It is the same file as long as we are connected.
+        """
+        found, noted = _read_wal(path), self._wal
+        if found and noted and found.identity == noted.identity:
             self._wal = found
+        return found == noted
 
     def refuse_replaced(
-        self, path: str, read: ReadPart, look: Callable[[], object], *, connected: bool
+        self, path: str, read: ReadPart, look: Callable[[], object], during: During
     ) -> None:
         """Raise ReplacedError if it is another database than at first; note it the first time.
 
         `look` calls `note_shared` if need be. While we are connected no process that closes the
         database removes its WAL: a person must have.
         """
-        if self.replaced or self._is_other(path, read, look, connected):
+        if self.replaced or self._is_other(path, read, look, during):
             self.replaced = True
             raise ReplacedError(path)
 
     def _is_other(
-        self, path: str, read: ReadPart, look: Callable[[], object], connected: bool
+        self, path: str, read: ReadPart, look: Callable[[], object], during: During
     ) -> bool:
         found, noted = file_state(path), self._noted
         if found is None or (noted is not None and found.identity != noted.identity):
             return noted is not None
-        if connected and self._wal is not None:
+        if during is not During.NO_CONNECTION and self._wal is not None:
             wal = file_state(path + "-wal")
             if wal is None or wal.identity != self._wal.identity:
                 return True
+        if during is During.CONNECTION:
+            same_wal = self.note_wal_start(path)
+        else:
+            same_wal = during is During.TRANSACTION or _read_wal(path) == self._wal
         if noted is not None and (self._is_shared or _stamp(noted) == _stamp(found)):
             return False  # beside another process, whose checkpoints cannot be told from a rewrite
         changed = _changed(self._pages, read, found.size_bytes)
         if changed:
             look()
-        if (
-            changed
-            and not self._is_shared
-            and (connected or _read_wal(path) == self._wal)
-            and not _are_in_wal(changed, path + "-wal")
-        ):
+        if changed and not self._is_shared and same_wal and not _are_in_wal(changed, path + "-wal"):
             return True
         self._noted, self._pages = found, _sample(read, found.size_bytes)
         return False

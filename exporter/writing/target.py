@@ -21,7 +21,7 @@ from exporter.writing.connection import (
     Writer,
     writing,
 )
-from exporter.writing.file_watch import FileWatch, ReplacedError, reader_of
+from exporter.writing.file_watch import During, FileWatch, ReplacedError, reader_of
 from exporter.writing.write_checks import check_openers, refuse_unwritable
 
 Answer = TypeVar("Answer")
@@ -85,7 +85,7 @@ class Target:
         """Raise ReplacedError if it is not the database any more that the run has written."""
         path = self.database
         if self.watch.has_noted:
-            self.watch.refuse_replaced(path, reader_of(path), lambda: None, connected=False)
+            self.watch.refuse_replaced(path, reader_of(path), lambda: None, During.NO_CONNECTION)
 
     def writing(self) -> AbstractContextManager[Writer]:
         """A connection that may write; raise DatabaseError if it must not or cannot."""

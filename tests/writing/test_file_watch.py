@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -192,6 +192,65 @@ def test_a_process_that_came_and_went_has_replaced_nothing(home: Path, connected
     assert sql(home, "PRAGMA integrity_check") == "ok"
     assert sql(home, "SELECT COUNT(*) FROM theirs") == "0"
     assert sql(home, "SELECT COUNT(*) FROM large") == ("3" if connected else "2")
+
+
+BEGUN_ANEW = pytest.mark.parametrize(
+    "statements",
+    [
+        ("PRAGMA wal_checkpoint(TRUNCATE)",),  # as Hermes from 0.16 on, when it closes
+        ("PRAGMA wal_checkpoint(RESTART)", "INSERT INTO theirs VALUES (zeroblob(300000))"),
+        ("VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"),
+    ],
+)
+
+
+@BEGUN_ANEW
+@pytest.mark.parametrize("step", [fill, Writer.checkpoint])
+def test_a_process_after_which_the_wal_began_anew_has_replaced_nothing(
+    home: Path, step: Callable[[Writer], object], statements: Sequence[str]
+) -> None:
+    """The pages that its checkpoint wrote are not in the WAL any more."""
+    target = target_of(home, SEEN)
+    with running_on(target, "test"), target.writing() as writer:
+        fill(writer)
+        passing(home, "CREATE TABLE theirs (n)", *statements)
+        step(writer)
+        fill(writer)
+    assert sql(home, "PRAGMA integrity_check") == "ok"
+    assert sql(home, "SELECT COUNT(*) FROM large") == ("3" if step is fill else "2")
+
+
+@WAYS
+@BEGUN_ANEW
+def test_after_it_began_anew_another_database_is_found_again(
+    home: Path, other: bytes, tmp_path: Path, replace: Replace, statements: Sequence[str]
+) -> None:
+    def came_and_went(writer: Writer) -> None:
+        fill(writer)
+        passing(home, "CREATE TABLE theirs (n)", *statements)
+        fill(writer, lambda: replace(home, other))
+
+    target = target_of(home, SEEN)
+    with running_on(target, "test"), pytest.raises(ReplacedError), target.writing() as writer:
+        came_and_went(writer)
+    check_it_is_the_other(home, tmp_path)
+
+
+def test_a_transaction_that_begins_the_wal_anew_by_itself(
+    home: Path, other: bytes, tmp_path: Path
+) -> None:
+    """What does not fit into the cache is in the WAL before the commit."""
+
+    def begins_it_anew(writer: Writer) -> None:
+        fill(writer)
+        assert writer.checkpoint()
+        writer.connection.pragma("cache_size", 10)
+        fill(writer, lambda: rewrite(home, other))
+
+    target = target_of(home, SEEN)
+    with running_on(target, "test"), pytest.raises(ReplacedError), target.writing() as writer:
+        begins_it_anew(writer)
+    check_it_is_the_other(home, tmp_path)
 
 
 def test_a_touch_has_replaced_nothing(home: Path) -> None:
