@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from exporter.errors import HomeError
@@ -11,7 +12,8 @@ from exporter.hermes.small_files import read_json, read_number, read_small
 
 _VERSION: Final = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}([a-z0-9.+-]{0,16})")
 _CONFIG_BYTES: Final = 1024 * 1024
-_WORDS: Final = (b"max_messages", b"plugins", b"auto_prune", b"\\")
+_WORDS: Final = (b"max_messages", b"plugins", b"auto_prune", b"retention_days", b"\\")
+_DAYS: Final = re.compile(rb"retention_days[\"']?\s*:[\s\"']*(\d{1,9})")
 _RETENTION_DAYS: Final = 90
 """What Hermes takes if the configuration does not say it."""
 HOST_CONFIG: Final = "/etc/hermes/config.yaml"
@@ -43,8 +45,21 @@ class HomeConfig(NamedTuple):
 
     Plugins installed by pip load only if named there.
     """
-    prunes_after_days: int | None = None
-    """When a Hermes starts, it deletes ended sessions that began so long ago; None: it does not."""
+    prunes_itself: bool = False
+    """When a Hermes starts, it deletes ended sessions (`sessions.auto_prune`)."""
+    retention_days: int | None = None
+    """It deletes those that began so long ago; None if it is not said here."""
+
+
+def prunes_after_days(configs: Sequence[HomeConfig]) -> int | None:
+    """Return the age at which Hermes deletes an ended session; None: it does not.
+
+    Of the home and of its host: each of them may turn it on, and each may say when.
+    """
+    if not any(each.prunes_itself for each in configs):
+        return None
+    said = (each.retention_days for each in configs)
+    return min((each for each in said if each is not None), default=_RETENTION_DAYS)
 
 
 def read_config(home: str) -> HomeConfig:
@@ -61,7 +76,7 @@ def _read_config(path: str) -> HomeConfig:
     try:
         content = read_small(path, _CONFIG_BYTES)
     except HomeError:
-        return HomeConfig(enables_plugins=True, prunes_after_days=_RETENTION_DAYS)
+        return HomeConfig(enables_plugins=True, prunes_itself=True)
     # An escape in a quoted key may spell any of the names.
     if not content or not any(word in content for word in _WORDS):
         return HomeConfig()
@@ -70,11 +85,12 @@ def _read_config(path: str) -> HomeConfig:
     try:
         document = read_yaml(content)
     except ValueError:
-        # Not valid YAML: assume that what it mentions is on.
+        # Not valid YAML, or with aliases: assume that what it mentions is on.
         may_say = {word: word in content or b"\\" in content for word in _WORDS}
         return HomeConfig(
             enables_plugins=may_say[b"plugins"],
-            prunes_after_days=_RETENTION_DAYS if may_say[b"auto_prune"] else None,
+            prunes_itself=may_say[b"auto_prune"],
+            retention_days=min(map(int, _DAYS.findall(content)), default=None),
         )
     limit = _get(_get(document, "session_reset"), "max_messages")
     if limit is None:
@@ -82,17 +98,17 @@ def _read_config(path: str) -> HomeConfig:
     return HomeConfig(
         limit if type(limit) is int and limit > 0 else None,
         bool(_get(_get(document, "plugins"), "enabled")),
-        _prunes_after_days(_get(document, "sessions")),
+        bool(_get(_get(document, "sessions"), "auto_prune")),
+        _retention_days(_get(_get(document, "sessions"), "retention_days")),
     )
 
 
-def _prunes_after_days(sessions: Any) -> int | None:
-    if not _get(sessions, "auto_prune"):
-        return None
+def _retention_days(said: Any) -> int | None:
     try:
-        return int(sessions.get("retention_days", _RETENTION_DAYS))  # as Hermes reads it
+        return int(said)  # as Hermes reads it
     except (TypeError, ValueError, OverflowError):
-        return _RETENTION_DAYS
+        # Hermes puts variables of its environment in: it may be any number.
+        return 0 if isinstance(said, str) and "${" in said else None
 
 
 def has_plugin_folders(home: str) -> bool:

@@ -151,8 +151,7 @@ class HomeScanner:
     def hermes_prunes_after_days(self) -> int | None:
         """Return the age, from its start, at which Hermes deletes an ended session by itself."""
         configs = (self._home_config(), home_facts.read_host_config())
-        ages = (each.prunes_after_days for each in configs)
-        return min((each for each in ages if each is not None), default=None)
+        return home_facts.prunes_after_days(configs)
 
     def _disk_scanner(self, options: ScanOptions) -> DiskScanner:
         """Return the scanner that knows the home from earlier scans; a new one for new settings."""

@@ -13,6 +13,7 @@ from exporter.hermes.home_facts import (
     cron_ticker_at,
     has_plugin_folders,
     hermes_version,
+    prunes_after_days,
     read_config,
     read_host_config,
 )
@@ -40,19 +41,45 @@ def read(home: Path, content: str | bytes) -> HomeConfig:
         ('"plugin\\x73": {enabled: [one]}\n', HomeConfig(enables_plugins=True)),
         ("plugins: {enabled: []}\n", HomeConfig()),
         ("plugins: [one]\n", HomeConfig()),
-        ("sessions: {auto_prune: true}\n", HomeConfig(prunes_after_days=90)),
-        ("sessions: {auto_prune: 'false'}\n", HomeConfig(prunes_after_days=90)),
-        ("sessions: {auto_prune: true, retention_days: '7'}\n", HomeConfig(prunes_after_days=7)),
-        ("sessions: {auto_prune: 1, retention_days: some}\n", HomeConfig(prunes_after_days=90)),
-        ("sessions: {auto_prune: false, retention_days: 7}\n", HomeConfig()),
         ("checkpoints: {auto_prune: true}\n", HomeConfig()),
-        ("sessions: {auto_prune: true", HomeConfig(prunes_after_days=90)),
+        ("sessions: {auto_prune: true", HomeConfig(prunes_itself=True)),
     ],
 )
 def test_the_limit_the_plugins_and_the_pruning_of_a_config(
     tmp_path: Path, content: str, expected: HomeConfig
 ) -> None:
     assert read(tmp_path, content) == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "days"),
+    [
+        ("sessions: {auto_prune: true}\n", 90),
+        ("sessions: {auto_prune: 'false'}\n", 90),
+        ("sessions: {auto_prune: true, retention_days: '7'}\n", 7),
+        ("sessions: {auto_prune: true, retention_days: 7.9}\n", 7),
+        ("sessions: {auto_prune: true, retention_days: 0}\n", 0),
+        ("sessions: {auto_prune: true, retention_days: .nan}\n", 90),
+        ("sessions: {auto_prune: 1, retention_days: some}\n", 90),
+        ("sessions: {auto_prune: 1, retention_days: '${DAYS}'}\n", 0),
+        ("sessions: {auto_prune: false, retention_days: 7}\n", None),
+        ("a: &a [x]\nb: *a\nsessions: {auto_prune: true, retention_days: 7}\n", 7),
+        ('a: &a [x]\nb: *a\nsessions:\n  auto_prune: true\n  "retention_days": "8"\n', 8),
+        ("a: &a [x]\nb: *a\nsessions: {auto_prune: true}\n", 90),
+    ],
+)
+def test_after_how_long_hermes_deletes_ended_sessions(
+    tmp_path: Path, content: str, days: int | None
+) -> None:
+    """Hermes reads aliases, and puts variables of its environment in."""
+    assert prunes_after_days([read(tmp_path, content), HomeConfig()]) == days
+
+
+def test_the_host_may_say_one_half_of_it_and_the_home_the_other(tmp_path: Path) -> None:
+    """Hermes lays one over the other, key by key."""
+    on = read(tmp_path, "sessions: {auto_prune: true}\n")
+    days = read(tmp_path, "sessions: {retention_days: 7}\n")
+    assert prunes_after_days([on, days]) == prunes_after_days([days, on]) == 7
 
 
 def test_the_limit_of_the_home_comes_before_that_of_its_gateway(tmp_path: Path) -> None:
@@ -86,7 +113,7 @@ def test_an_invalid_config_that_does_not_mention_plugins_enables_none(tmp_path: 
 
 def test_a_config_that_cannot_be_read_may_enable_plugins_and_pruning(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "config.yaml")
-    found = HomeConfig(enables_plugins=True, prunes_after_days=90)
+    found = HomeConfig(enables_plugins=True, prunes_itself=True)
     assert read_config(str(tmp_path)) == found
 
 
