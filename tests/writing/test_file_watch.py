@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -251,6 +252,27 @@ def test_a_transaction_that_begins_the_wal_anew_by_itself(
     with running_on(target, "test"), pytest.raises(ReplacedError), target.writing() as writer:
         begins_it_anew(writer)
     check_it_is_the_other(home, tmp_path)
+
+
+def test_a_copy_from_before_a_checkpoint_of_ours_has_its_old_time(
+    home: Path, tmp_path: Path
+) -> None:
+    """`cp -p` of the same database, taken when the run began and put back into the same file."""
+    copy = shutil.copy2(home / "state.db", tmp_path / "copy")
+    before = dump(home)
+
+    def put_back(writer: Writer) -> None:
+        fill(writer)
+        assert writer.checkpoint()
+        fill(writer)
+        shutil.copy2(copy, home / "state.db")
+        fill(writer)
+
+    target = target_of(home, SEEN)
+    with running_on(target, "test"), pytest.raises(ReplacedError), target.writing() as writer:
+        put_back(writer)
+    assert sql(home, "PRAGMA integrity_check") == "ok"
+    assert dump(home) == before
 
 
 def test_a_touch_has_replaced_nothing(home: Path) -> None:
