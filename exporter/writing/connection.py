@@ -140,6 +140,7 @@ class Writer:
         self._watch = watch
         self._growth = growth
         connection.set_wal_hook(self._note_commit)
+        self._data_version = self._connection_version()
         self.held_seconds = 0.0
         """How long the last transaction held the write lock."""
         self.released_at = float("-inf")
@@ -175,6 +176,7 @@ class Writer:
         )
         try:
             self.refuse_replaced()  # again: another process may have come and gone meanwhile
+            self._data_version = self._connection_version()
             if check_under_lock or self._monotonic() - checked_at > _STALE_SECONDS:
                 new_openers = self.new_openers()
             transaction.new_openers = new_openers
@@ -218,7 +220,21 @@ class Writer:
             complete, found = self.connection.read("main", 0, offset, size)
             return found if complete else b""
 
-        self._watch.refuse_replaced(self._path, read, self.new_openers, during)
+        self._watch.refuse_replaced(
+            self._path, read, self.new_openers, during, self._is_written_beside
+        )
+
+    def _is_written_beside(self) -> bool:
+        """True if another process has committed since the last transaction; SQLite tells."""
+        before = self._data_version
+        try:
+            self._data_version = self._connection_version()
+        except apsw.Error:
+            return False  # what is there now is no database
+        return self._data_version != before
+
+    def _connection_version(self) -> int:
+        return int(self.connection.pragma("data_version"))
 
     def _note_commit(self, connection: apsw.Connection, name: str, pages: int) -> int:
         del name

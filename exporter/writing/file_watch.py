@@ -105,19 +105,31 @@ class FileWatch:
         return found == noted
 
     def refuse_replaced(
-        self, path: str, read: ReadPart, look: Callable[[], object], during: During
+        self,
+        path: str,
+        read: ReadPart,
+        look: Callable[[], object],
+        during: During,
+        written_beside: Callable[[], bool] = lambda: False,
     ) -> None:
         """Raise ReplacedError if it is another database than at first; note it the first time.
 
-        `look` calls `note_shared` if need be. While we are connected no process that closes the
-        database removes its WAL: a person must have.
+        `look` calls `note_shared` if need be. `written_beside` tells if our connection knows of a
+        commit by another process: of an empty WAL nothing else is known. While we are connected no
+        process that closes the database removes its WAL: a person must have.
         """
-        if self.replaced or self._is_other(path, read, look, during):
-            self.replaced = True
-            raise ReplacedError(path)
+        if not self.replaced and not self._is_other(path, read, look, during, written_beside):
+            return
+        self.replaced = True
+        raise ReplacedError(path)
 
     def _is_other(
-        self, path: str, read: ReadPart, look: Callable[[], object], during: During
+        self,
+        path: str,
+        read: ReadPart,
+        look: Callable[[], object],
+        during: During,
+        written_beside: Callable[[], bool],
     ) -> bool:
         found, noted = file_state(path), self._noted
         if found is None or (noted is not None and found.identity != noted.identity):
@@ -136,7 +148,9 @@ class FileWatch:
         if changed:
             look()
         if changed and not self._is_shared and same_wal and not _are_in_wal(changed, path + "-wal"):
-            return True
+            is_empty = self._wal is not None and not self._wal.header
+            if during is not During.CONNECTION or not is_empty or not written_beside():
+                return True
         self._noted, self._pages = found, _sample(read, found.size_bytes)
         return False
 

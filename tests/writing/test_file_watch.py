@@ -221,6 +221,34 @@ def test_a_process_after_which_the_wal_began_anew_has_replaced_nothing(
     assert sql(home, "SELECT COUNT(*) FROM large") == ("3" if step is fill else "2")
 
 
+def test_a_process_that_came_and_went_before_our_first_transaction(home: Path) -> None:
+    """As while a prune writes the trash: the WAL was empty, and is so again."""
+    target = target_of(home, SEEN)
+    with running_on(target, "test"), target.writing() as writer:
+        assert not writer.connection.execute("SELECT 1 FROM sessions WHERE title = 'x'").fetchall()
+        passing(home, "CREATE TABLE theirs (n)", "PRAGMA wal_checkpoint(TRUNCATE)")
+        fill(writer)
+    assert sql(home, "SELECT COUNT(*) FROM large") == "1"
+    assert sql(home, "PRAGMA integrity_check") == "ok"
+
+
+@WAYS
+def test_before_our_first_transaction(
+    home: Path, other: bytes, tmp_path: Path, replace: Replace
+) -> None:
+    """The WAL is empty, but our connection still has pages of the old database in memory."""
+
+    def read_and_write(writer: Writer) -> None:
+        assert writer.connection.execute("SELECT COUNT(*) FROM messages").fetchall() == [(40,)]
+        replace(home, other)
+        fill(writer)
+
+    target = target_of(home, SEEN)
+    with running_on(target, "test"), pytest.raises(ReplacedError), target.writing() as writer:
+        read_and_write(writer)
+    check_it_is_the_other(home, tmp_path)
+
+
 @WAYS
 @BEGUN_ANEW
 def test_after_it_began_anew_another_database_is_found_again(
