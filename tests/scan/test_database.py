@@ -674,6 +674,19 @@ def test_a_cold_database_that_is_written_while_we_read_it_tells_us_nothing(home:
     assert len(reader.table) == 1
 
 
+def test_of_a_cold_database_that_was_written_meanwhile_not_even_the_first_part_is_told(
+    home: Path,
+) -> None:
+    """The agent counts what it is told at once; the end of the reading would be too late."""
+    with holder(python_for(NEWEST), home) as process:
+        process.ask("create", session="a")
+        process.ask("append", session="a")
+    reader = moving(home, "UPDATE sessions SET title = 'moved';")
+    with pytest.raises(DatabaseError) as caught:
+        next(reader.update(0, allow))
+    assert caught.value.trouble is Trouble.MOVED_WHILE_READING
+
+
 def test_a_wal_that_a_dead_hermes_left_tells_us_nothing_if_another_one_takes_it_up(
     home: Path,
 ) -> None:
