@@ -1,9 +1,13 @@
-"""A prune, an undo or a purge that is killed at any instant: nothing is lost, nothing is half."""
+"""A prune, an undo or a purge killed or stopped at any instant: nothing is lost, nothing half."""
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,8 +20,10 @@ from exporter.pruner.apply.execute import execute
 from exporter.pruner.models import Act, PruneAction, PrunePlan
 from exporter.runs.journal import journal_of
 from exporter.runs.models import ActionState, Frees, RunKind
-from tests.real.hermes import NEWEST, python_for
+from tests.real.hermes import NEWEST, REPOSITORY, python_for
 from tests.real.holders import Holder
+from tests.real.waiting import wait_until
+from tests.support.home_scans import sql
 from tests.support.kill_times import Instants
 from tests.support.killable_process import Crew, crew_that
 from tests.support.reaping import GATEWAY, history, target_of
@@ -48,6 +54,19 @@ def act(home, what, pid):
         purge(None, site)
     else:
         undo(what, site)
+"""
+
+_STOP = """
+import os, signal, sys, apsw
+left = [3]
+def step(cursor, sql, values):
+    if sql.startswith(sys.argv[4]):
+        left[0] -= 1
+        if not left[0]:
+            os.kill(os.getpid(), signal.SIGSTOP)
+    return True
+apsw.connection_hooks.append(lambda connection: setattr(connection, "exec_trace", step))
+act(*sys.argv[1:4])
 """
 
 
@@ -221,3 +240,47 @@ def test_the_same_plan_again_does_nothing_to_what_was_given_back_or_is_gone(home
     again = execute(plan, target_of(home), keep_seconds=KEEP_SECONDS)
     assert again.done == ()
     assert len(again.skipped) == len(plan.actions)
+
+
+STATEMENTS = {"prune": "DELETE FROM sessions", "undo": 'INSERT INTO "sessions"'}
+"""Statements amid a transaction."""
+
+
+@pytest.mark.parametrize("then", [signal.SIGCONT, signal.SIGKILL])
+@pytest.mark.parametrize("what", STATEMENTS)
+def test_stopped_amid_a_transaction_it_loses_nothing_and_hermes_writes_afterwards(
+    crew: Crew, home: Path, what: str, then: signal.Signals
+) -> None:
+    """A frozen container does that. Until it goes on, or is killed, Hermes has to wait."""
+    original = picture(home)
+    with prunable_process(python_for(NEWEST), home, *GATEWAY) as gateway:
+        gateway.ask("create", session="chat", source="telegram")
+        if what == "undo":
+            crew.work(home, "prune", gateway.pid)
+        word = what if what == "prune" else history(home)[0].id
+        arguments = [str(home), word, str(gateway.pid), STATEMENTS[what]]
+        command = [sys.executable, "-c", _ACT + _STOP, *arguments]
+        with subprocess.Popen(command, cwd=REPOSITORY) as worker:
+            _, status = os.waitpid(worker.pid, os.WUNTRACED)
+            try:
+                assert os.WIFSTOPPED(status)
+                with pytest.raises(AssertionError, match="locked"):
+                    sql(home, "BEGIN IMMEDIATE;")
+                gateway.ask("start_writing", session="chat")
+                check_whole_or_gone(home, gateway, original)
+            finally:
+                worker.send_signal(then)
+        assert worker.returncode == (0 if then is signal.SIGCONT else -then)
+        wait_until(lambda: gateway.ask("count", session="chat"), "Hermes has written")
+        assert gateway.ask("stop_writing")["failure"] == ""
+        check_whole_or_gone(home, gateway, original)
+        if then is signal.SIGKILL:
+            write_plan(home)
+            crew.work(home, word, gateway.pid)
+        if what == "prune":
+            check_pruned(home, gateway)
+            for run in [run.id for run in history(home) if has_trash(home, run.id)]:
+                crew.work(home, run, gateway.pid)
+        assert gateway.ask("broken") == []
+    assert picture(home) == original
+    check_journal(home)
