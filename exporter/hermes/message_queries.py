@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import apsw
 
-from exporter.hermes.odd_rows import CLOCK_MAX, ID_CHARACTERS
+from exporter.hermes.odd_rows import CLOCK_MAX, ID_CHARACTERS, NO_NUL
 from exporter.hermes.schema import Schema
 from exporter.hermes.utf8 import rows_in_utf8
 
@@ -75,7 +75,7 @@ class MessageQueries:
         for session_id, inactive, rows, latest, above_watermark in _stats(
             connection,
             f"SELECT substr(session, 1, {ID_CHARACTERS}), found.active IS 0, amount, {_NEWEST}, "
-            f"above FROM ({which}) AS found",
+            f"above FROM ({which}) AS found WHERE {NO_NUL.format('session')}",
             newest,
             {**bounds, "watermark": watermark},
         ):
@@ -121,7 +121,7 @@ class MessageQueries:
         rows, left_out = rows_in_utf8(
             connection,
             f"SELECT substr(session_id, 1, {ID_CHARACTERS}) FROM messages NOT INDEXED "
-            f"WHERE id > ? LIMIT {_FEW_MESSAGES + 1}",
+            f"WHERE id > ? AND {NO_NUL.format('session_id')} LIMIT {_FEW_MESSAGES + 1}",
             (watermark,),
         )
         if len(rows) + left_out > _FEW_MESSAGES:

@@ -31,10 +31,12 @@ EMPTIED: Final = 2
 than 0, and itself writes only 0 and 1: so ours is never taken for a person's, nor theirs for ours.
 """
 
+NO_NUL: Final = "NOT instr({}, char(0))"
+"""SQL: length() and substr() stop at a NUL, so the session would be taken for another one."""
+
 FIT_ID: Final = (
     f"typeof(id) = 'text' AND octet_length(id) <= {ID_BYTES} AND length(id) <= {ID_CHARACTERS} "
-    # length() and substr() stop at a NUL: the session would be taken for another one.
-    "AND NOT instr(id, char(0))"
+    f"AND {NO_NUL.format('id')}"
 )
 """SQL: True if the id of a `sessions` row can identify its session. UTF-8 is not checked here."""
 

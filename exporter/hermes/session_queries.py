@@ -24,6 +24,7 @@ from exporter.hermes.odd_rows import (
     FIT_ID,
     ID_CHARACTERS,
     MONEY_MAX,
+    NO_NUL,
     TOKEN_COLUMNS,
     WORD_CHARACTERS,
     decoded,
@@ -243,7 +244,8 @@ class SessionQueries:
         self, connection: apsw.Connection, which: str, bindings: dict[str, Any]
     ) -> list[UsageRow]:
         """Return usage rows, repaired if Hermes cannot have written one of them."""
-        rest = f"FROM session_model_usage WHERE {which} ORDER BY session_id"
+        own = f"{which} AND {NO_NUL.format('session_id')}"
+        rest = f"FROM session_model_usage WHERE {own} ORDER BY session_id"
         try:
             found = connection.execute(f"SELECT {self._plain_usage_columns} {rest}", bindings)
             return msgspec.convert(found.fetchall(), list[UsageRow])
