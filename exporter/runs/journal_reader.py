@@ -258,12 +258,15 @@ class JournalReader(JournalCounts):
     def restored(self) -> dict[str, float]:
         """Everything that a person took back by hand, and when that was last.
 
-        Actions of an undo without a result count as well: they may have been done.
+        Actions of an undo without a result count as well: they may have been done. None of them
+        was before what it took back, whatever a clock that was behind said.
         """
         rows: list[Any] = self._connection.execute(
-            "SELECT target, MAX(COALESCE(settled_at, started_at)) "
-            "FROM actions JOIN runs ON runs.id = actions.run "
-            "WHERE kind = 'undo' AND state IN ('done', 'intended') GROUP BY target"
+            "SELECT undone.target, MAX(MAX(COALESCE(undone.settled_at, started_at), "
+            "COALESCE(taken.settled_at, 0))) "
+            "FROM actions AS undone JOIN runs ON runs.id = undone.run LEFT JOIN actions AS taken "
+            "ON taken.run = undone.reverses_run AND taken.number = undone.reverses_number "
+            "WHERE kind = 'undo' AND undone.state IN ('done', 'intended') GROUP BY undone.target"
         ).fetchall()
         return dict(rows)
 
