@@ -63,7 +63,10 @@ def prunes_after_days(configs: Sequence[HomeConfig]) -> int | None:
 
 
 def read_config(home: str) -> HomeConfig:
-    """Read config.yaml of a home. One that cannot be read may enable plugins and pruning."""
+    """Read config.yaml of a home.
+
+    One that cannot be read may enable plugins, and pruning after any time.
+    """
     return _read_config(os.path.join(home, "config.yaml"))
 
 
@@ -76,7 +79,7 @@ def _read_config(path: str) -> HomeConfig:
     try:
         content = read_small(path, _CONFIG_BYTES)
     except HomeError:
-        return HomeConfig(enables_plugins=True, prunes_itself=True)
+        return HomeConfig(enables_plugins=True, prunes_itself=True, retention_days=0)
     # An escape in a quoted key may spell any of the names.
     if not content or not any(word in content for word in _WORDS):
         return HomeConfig()

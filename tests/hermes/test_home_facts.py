@@ -113,7 +113,7 @@ def test_an_invalid_config_that_does_not_mention_plugins_enables_none(tmp_path: 
 
 def test_a_config_that_cannot_be_read_may_enable_plugins_and_pruning(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "config.yaml")
-    found = HomeConfig(enables_plugins=True, prunes_itself=True)
+    found = HomeConfig(enables_plugins=True, prunes_itself=True, retention_days=0)
     assert read_config(str(tmp_path)) == found
 
 
