@@ -322,13 +322,19 @@ class StateReader:
         """Read again what may have changed since the last pass."""
         suspects = self._possibly_changed(connection, queries, watermark)
         records = queries.records(connection, list(suspects), watermark)
-        for session_id in suspects - {record.row.id for record in records}:
+        gone = suspects - {record.row.id for record in records}
+        for session_id in gone:
             self.table.drop(session_id)
+        # Hermes takes a deleted parent out of its children, also out of those that have ended.
+        orphans = [child for child, parent in self.parents.items() if parent in gone]
+        for child in orphans:
+            del self.parents[child]
         usage = self._put(connection, queries.schema, records, watermark)
         moved = [record.row for record in records]
         # Without a look at every open session: there may be very many.
         self.parents |= {row.id: row.parent_id for row in moved if not row.is_open}
-        self._follow_parents(connection, queries.schema, (row.parent_id for row in moved))
+        parents = (row.parent_id for row in moved)
+        self._follow_parents(connection, queries.schema, (*parents, *orphans))
         routing = self._routing.read(connection, queries.schema, self._clock(), moved)
         connection.execute("COMMIT")
         return routing, usage
