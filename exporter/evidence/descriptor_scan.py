@@ -54,7 +54,7 @@ class OpenFiles(NamedTuple):
     wal: Descriptor | None
     shm: Descriptor | None
     deleted: bool
-    stranger: bool
+    outsider: bool
     """True for a process of another user (not the owner, not root) that cannot write.
 
     Any user can start such a process.
@@ -290,4 +290,4 @@ def open_files(home: HomeFiles, descriptors: Collection[Descriptor], uid: int) -
         )
         for found in ours
     )
-    return OpenFiles(database, wal, shm, deleted, stranger=not (trusted or writes))
+    return OpenFiles(database, wal, shm, deleted, outsider=not (trusted or writes))

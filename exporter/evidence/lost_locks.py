@@ -26,8 +26,8 @@ _ALL: Final = frozenset({"", "-shm", _DELETED})
 
 
 def missing_locks(home: HomeFiles, has: OpenFiles) -> frozenset[str]:
-    """Return the locks that a holder lacks by its own fdinfo; a DELETE journal needs none."""
-    if home.wal_mode is False or has.stranger:  # None is unknown, and may be WAL mode
+    """Return the locks that a holder's fdinfo does not show; without WAL mode it needs none."""
+    if home.wal_mode is False or has.outsider:  # None is unknown, and may be WAL mode
         return frozenset()
     needed = (has.database if has.in_wal_mode else None, has.shm)
     return frozenset(file.suffix for file in needed if file is not None and not file.locked)
@@ -40,7 +40,7 @@ def is_forked_copy(suspect: ProcessStat, owners: Collection[int], proc: str) -> 
     if its parent has the locks. Only fork copies the program image, so the image must be the same.
     """
     for pid, ancestor in ancestors(proc, suspect):
-        # It is 0 for every process that we may not inspect: then equal values mean nothing.
+        # `start_stack` is 0 for a process that we may not inspect: then equal values mean nothing.
         if not suspect.start_stack or ancestor.start_stack != suspect.start_stack:
             return False
         if pid in owners:
@@ -53,7 +53,7 @@ def lost_now(
 ) -> frozenset[str]:
     """Return the locks that a process lacks now, and `_DELETED` if it uses deleted files.
 
-    Nothing if another process has got its PID since. Raise OSError if it is gone or unreadable.
+    Empty if another process has got its PID since. Raise OSError if it is gone or unreadable.
     """
     with PinnedProcess(proc, pid) as process:
         if start_ticks not in (None, process.stat().start_ticks):

@@ -114,7 +114,7 @@ class Holder(Struct, frozen=True):
     may_resume: bool
     """True if it was, or may have been, told to resume a session that it did not begin."""
     shm_inode: int | None
-    """Of its -shm; None if it has none open, or is a stranger."""
+    """Of its -shm; None if it has none open, or is an outsider."""
     lockless_database: bool = False
     """It uses the database in WAL mode and has lost its lock: writing beside it loses its data."""
     lockless_shm: bool = False

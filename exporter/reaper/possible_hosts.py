@@ -140,7 +140,7 @@ def required_idle_seconds(line: HostClass, rules: ReaperRules) -> float | None:
 
 def class_of(holder: Holder, *, plugins: bool = False) -> HostClass:
     """Return the line of a process, before any time clears it of a session."""
-    if holder.ours or holder.outsider:  # a stranger can only read: no agent runs in it
+    if holder.ours or holder.outsider:  # an outsider can only read: no agent runs in it
         return HostClass.CLEARED
     line = _KINDS.get(holder.kind, HostClass.UNKNOWN_PROGRAM)
     return HostClass.CHAT if plugins and line is HostClass.SERVER else line
