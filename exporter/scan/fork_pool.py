@@ -1,4 +1,4 @@
-"""Share work among forked processes: threads make a walk slower, a second process halves it.
+"""Share work among forked processes: a second one halves the time of a walk, threads add to it.
 
 Only a process without threads may fork like this; it works along with its children. All take the
 next piece from one shared pipe, so a slow core gets fewer pieces. A child answers with JSON over
@@ -23,8 +23,9 @@ _LIBC: Final = ctypes.CDLL(None)
 """Loaded once, before any fork: each `CDLL` makes a class, which takes memory in every process."""
 _PIECE: Final = struct.Struct("II")
 _PIECE_JOBS: Final = 8
+"""Jobs in a piece, if there are many jobs; more only if the pipe could not hold all pieces."""
 _PIECES_EACH: Final = 8
-"""With few jobs the pieces are smaller, so that no process waits long for the last piece."""
+"""Pieces for each process, if there are few jobs: then none waits long for the last piece."""
 _PIPE_BYTES: Final = 32 * 1024
 """A pipe takes this much without a reader, on every system."""
 Result = TypeVar("Result")
@@ -77,25 +78,25 @@ class ForkPool(Generic[Result]):
         return done
 
     def _start(self, pieces: int, work: Callable[[int], Result | None]) -> tuple[int, int] | None:
-        """Fork a child; return its PID and the descriptor of its answer.
+        """Fork a child; return its PID and the descriptor to read its answers from.
 
         None if the system allows no more processes.
         """
         parent = os.getpid()
-        answers, answer = os.pipe()
+        answers, writing = os.pipe()
         try:
             pid = os.fork()
         except OSError:
             os.close(answers)
-            os.close(answer)
+            os.close(writing)
             return None
         if pid == 0:
             try:
-                _write_all(answer, msgspec.json.encode(_do_pieces(pieces, work, parent)))
+                _write_all(writing, msgspec.json.encode(_do_pieces(pieces, work, parent)))
                 os._exit(0)
             finally:
                 os._exit(1)
-        os.close(answer)
+        os.close(writing)
         return pid, answers
 
 

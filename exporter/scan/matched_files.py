@@ -83,7 +83,7 @@ class FileCounter:
             folder, parts = folders.pop()
             part, rest = parts[0], parts[1:]
             if part == "**":
-                folders.append((folder, rest))  # `**` also matches no folder
+                folders.append((folder, rest))  # `**` also matches zero folders
             for name, may_be_folder in _names(folder, part):
                 names_left -= 1
                 if not names_left or self._monotonic() > until:
