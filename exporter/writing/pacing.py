@@ -36,10 +36,11 @@ class Pacer:
     def transaction(
         self, writer: Writer, planned: int, size: BatchSize | None = None
     ) -> Iterator[Transaction]:
-        """One transaction, after other writers had their turn; its size is learnt from.
+        """Run one transaction after other writers had their turn; its time sets the next size.
 
-        `planned` is how much it is about to do; 0: nothing is learnt from it. Raise
-        apsw.InterruptError if it lasted too long and was rolled back.
+        `planned` is how much it is about to do, in the units of `size`. With 0 a transaction that
+        lasted too long does not change the size. Raise apsw.InterruptError if it lasted too long
+        and was rolled back.
         """
         size = size or self.size
         self.wait_turn()
@@ -60,13 +61,13 @@ class Pacer:
     def give_turn(self, writer: Writer) -> None:
         """After a transaction: other writers get as long as it held the lock, from its release on.
 
-        What is read, compressed and checked until the next one belongs to that pause.
+        Time in which the next one is prepared (read, compressed, checked) counts as pause.
         """
         pause = max(_PAUSE * writer.held_seconds, _LEAST_PAUSE_SECONDS)
         self._next_at = writer.released_at + min(pause, self.target.pause_seconds)
 
     def wait_turn(self) -> None:
-        """Before a transaction: wait for the rest; without any known opener there is no pause."""
+        """Wait for the rest of the pause; there is none if no process has the database open."""
         left = self._next_at - self.target.monotonic()
         if self.target.openers.pids and left > 0:
             self.target.sleep(left)
