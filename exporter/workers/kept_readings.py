@@ -23,9 +23,11 @@ _FORMAT: Final = 1
 _MANY_FILES: Final = 1_000
 _MANY_PROJECTS: Final = 20
 _MANY_MESSAGES: Final = 20_000
+"""A home with fewer of each is read again quickly, so nothing is kept of it."""
 _REPOS_MAX: Final = 12_000
 _PAIRS_BYTES_MAX: Final = 3 * 1024 * 1024
 _PAIR_BYTES: Final = 16
+"""Of `MeasuredSizes.pairs`: the key of a session and its size."""
 _PROJECTS_MAX: Final = 10_000
 _NOTHING: Final = MeasuredSizes(b"", 0, 0)
 
@@ -50,7 +52,7 @@ def dump(
 ) -> bytes | None:
     """Return the readings as bytes, of a very large home only a part.
 
-    None for a small home, which is soon read anew, and if the bytes are still too many.
+    None for a small home, which is read again quickly; and if that part is still too large.
     """
     if _is_small(repos, measured):
         return None
@@ -75,9 +77,9 @@ def _is_small(repos: KeptRepos, measured: Measurements) -> bool:
 
 
 def load(data: bytes, home: str, database: tuple[int, int]) -> KeptReadings | None:
-    """Return the readings of this home; None if these bytes are not such.
+    """Return the readings; None if the bytes are damaged, of another format or of another home.
 
-    Sizes of another database than this are left out.
+    If they are of another database, the sizes of its sessions are left out.
     """
     try:
         kept = _decoder.decode(data)
