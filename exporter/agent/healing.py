@@ -16,8 +16,8 @@ log = logs.get("heal")
 def heal_first(loop: ScanLoop, settings: Settings, *, reaps: bool = True) -> None:
     """Heal each home where the scan saw that a reaped or deleted session was used again.
 
-    With `reaps=False` reaps are not healed: a reap heals them itself, because it must know whether
-    they stopped automatic reaping.
+    With `reaps=False` reaped sessions are not healed: the command `reap` heals them itself, because
+    it must know whether they stopped automatic reaping.
     """
     for state in loop.states():
         home = state.home

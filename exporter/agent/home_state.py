@@ -114,7 +114,7 @@ class HomeState:
             case SessionsPage(items, first):
                 self._sessions.add(items, first=first)
             case ScanReply(snapshot, verdicts, leaks, runs, unknown, watched, reborn, slow_start):
-                self._runs = self._count_runs(runs)  # first: its sources have places, too
+                self._runs = self._count_runs(runs)  # before the labels, which need its sources
                 self._add_snapshot(snapshot)
                 self._has_read = self.was_read = True
                 self.reborn = reborn
@@ -182,8 +182,8 @@ class HomeState:
         for reason, count in sessions.written_after_end.items():
             after_end[(label_value(LabelFamily.END_REASON, reason),)] += count
         self._histogram_sources = self._allowed_values(LabelFamily.HISTOGRAM_SOURCE, sources)
-        # Of a source whose sessions are all gone too: its counters would be `other` until a new
-        # session gives it a place, and then those of `other` would fall.
+        # Counters of runs may have a source whose sessions are all gone. It needs a place too. Else
+        # they count as `other` until a new session gives it a place, and then `other` would fall.
         for counted in (*self._runs.reaped, *self._runs.reopened):
             sources[(label_value(LabelFamily.SOURCE, counted.source),)] += counted.sessions
         self._sources = self._allowed_values(LabelFamily.SOURCE, sources)

@@ -1,4 +1,4 @@
-"""Places for users at the agent: what some users take keeps no other user out."""
+"""Limits on the connections and runs of users: what some users take keeps no other user out."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import Final
 
 _ROOT: Final = 0
 _CROWD: Final = 4
+"""When this many times `most` places are taken, only root gets another one."""
 
 
 class Shares:
     """How many places each user has taken.
 
     A user has `each` places at most. When `most` are taken in all, a user who has none still gets
-    one. When several times as many are taken, only root does: one user can own thousands of uids
+    one. When `_CROWD` times as many are taken, only root does: one user can own thousands of uids
     (/etc/subuid), and the agent's memory is limited.
     """
 

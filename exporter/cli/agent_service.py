@@ -44,7 +44,7 @@ _MESSAGES: Final = msgspec.json.Decoder(RunMessage)
 
 class AgentService:
     """The agent that listens on a socket. Every method raises AgentAbsentError if it cannot act for
-    these homes, and nothing was done.
+    these homes; then nothing was done.
     """
 
     def __init__(self, path: str, homes: tuple[str, ...]) -> None:
