@@ -31,6 +31,9 @@ EMPTIED: Final = 2
 than 0, and itself writes only 0 and 1: so ours is never taken for a person's, nor theirs for ours.
 """
 
+HANDED_OFF: Final = ("pending", "running")
+"""`handoff_state` of a session that a handoff will return to; other states are results."""
+
 NO_NUL: Final = "NOT instr({}, char(0))"
 """SQL: length() and substr() stop at a NUL, so the session would be taken for another one."""
 
@@ -44,6 +47,12 @@ FIT_ID: Final = (
 def is_emptied(schema: Schema) -> str:
     """Return SQL: True if a prune has emptied the row and left it there."""
     return f"{schema.expression('sessions', 'archived', '0')} IS {EMPTIED}"
+
+
+def is_handed_off(schema: Schema) -> str:
+    """Return SQL: True if a handoff will return to the session."""
+    states = ", ".join(f"'{each}'" for each in HANDED_OFF)
+    return f"COALESCE({schema.expression('sessions', 'handoff_state', 'NULL')}, '') IN ({states})"
 
 
 def session_expressions(schema: Schema) -> list[str]:

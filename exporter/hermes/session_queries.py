@@ -22,6 +22,7 @@ from exporter.hermes.odd_rows import (
     COST_COLUMNS,
     COUNT_MAX,
     FIT_ID,
+    HANDED_OFF,
     ID_CHARACTERS,
     MONEY_MAX,
     NO_NUL,
@@ -104,7 +105,8 @@ class SessionRecord(NamedTuple):
     def is_emptied(self) -> bool:
         """True if a prune has emptied it, and Hermes has not continued it."""
         row, messages, _ = self
-        return bool(row.emptied and not row.is_open and not messages.rows)
+        is_used = row.is_open or messages.rows or row.handoff_state in HANDED_OFF
+        return bool(row.emptied and not is_used)
 
     def used_anything(self) -> bool:
         row, messages, usage = self

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from msgspec import structs
 
+from exporter.hermes.odd_rows import HANDED_OFF
 from exporter.hermes.session_queries import SessionRecord, fingerprints, models_of
 from exporter.hermes.turns import NO_CONVERSATION, Conversation
 from exporter.scan.options import OPEN_SESSIONS_MAX
@@ -419,7 +420,7 @@ def open_session(record: SessionRecord, conversation: Conversation, now: float) 
         and 0 < latest <= now + _FUTURE_TOLERANCE_SECONDS
     )
     holds = _NO_HOLDS
-    if row.handoff_state in ("pending", "running"):
+    if row.handoff_state in HANDED_OFF:
         holds = [Hold.HANDOFF]
     if row.pinned:
         holds = [*holds, Hold.PINNED]

@@ -8,7 +8,7 @@ from enum import StrEnum
 import apsw
 import msgspec
 
-from exporter.hermes.odd_rows import EMPTIED, is_emptied
+from exporter.hermes.odd_rows import EMPTIED, is_emptied, is_handed_off
 from exporter.hermes.schema import Schema
 from exporter.writing.search_index import truncate_indexed_texts
 from exporter.writing.stored_session import StoredSession
@@ -54,6 +54,7 @@ def row_states(
     if schema.has("sessions", "archived", "parent_session_id"):
         untouched = (
             f"sessions.archived IS {EMPTIED} AND sessions.ended_at IS NOT NULL "
+            f"AND NOT {is_handed_off(schema)} "
             "AND NOT EXISTS (SELECT 1 FROM messages WHERE messages.session_id = sessions.id) "
             # A child: a continuation or a branch, by a process that had the session in memory.
             "AND NOT EXISTS (SELECT 1 FROM sessions AS child "

@@ -60,7 +60,7 @@ class During(Enum):
     NO_CONNECTION = auto()
     CONNECTION = auto()
     TRANSACTION = auto()
-    """Under the write lock, without which nobody begins the WAL anew: who did is ourselves."""
+    """Under the write lock, without which no process begins the WAL anew: if it did, we did it."""
 
 
 class FileWatch:

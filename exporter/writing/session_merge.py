@@ -14,7 +14,7 @@ import apsw
 import msgspec
 
 from exporter.hermes.merge_plan import MergePlan, plan_merge, renumbered
-from exporter.hermes.odd_rows import EMPTIED
+from exporter.hermes.odd_rows import EMPTIED, is_handed_off
 from exporter.hermes.table_rows import TableRows, parameter, placeholder, quoted, read_rows
 from exporter.writing.search_index import (
     IndexedUpToNul,
@@ -87,6 +87,7 @@ def is_still_empty(
         return False
     found = connection.execute(
         "SELECT 1 FROM sessions WHERE id = ? AND started_at IS ? AND archived IS ? "
+        f"AND NOT {is_handed_off(layout.schema)} "
         "AND NOT EXISTS (SELECT 1 FROM messages WHERE messages.session_id = sessions.id)",
         (stored.id, parameter(stored.began_at), EMPTIED),
     ).fetchone()

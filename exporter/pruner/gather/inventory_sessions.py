@@ -10,6 +10,7 @@ import apsw
 import msgspec
 from msgspec import structs
 
+from exporter.hermes.odd_rows import HANDED_OFF
 from exporter.hermes.payload_sizes import PayloadSizes
 from exporter.hermes.prune_queries import PruneColumns, PruneQueries, children
 from exporter.hermes.schema import Schema
@@ -96,7 +97,7 @@ def _session(
         emptied=bool(row.emptied),
         pinned=bool(row.pinned),
         titled=extras.titled,
-        handed_off=row.handoff_state in ("pending", "running"),
+        handed_off=row.handoff_state in HANDED_OFF,
         expected=expected,
     )
 

@@ -200,6 +200,24 @@ def test_reopened_it_gets_its_past_back(newest: Path) -> None:
         assert hermes.ask("show", session=CHAT)["ended_at"] is None
 
 
+@pytest.mark.parametrize("undone", [False, True], ids=["healed", "undone"])
+def test_handed_off_it_gets_its_past_back_and_stays_handed_off(
+    home: Path, version: str, undone: bool
+) -> None:
+    """The gateway may take it up long after the chat that handed it off has ended."""
+    with chat(home, version) as hermes:
+        run = emptied(home, CHAT).run
+        hermes.ask("hand_off", session=CHAT)
+    if undone:
+        given_back(home, run)
+    else:
+        assert heal_reborn(beside_all(home)).sessions == (CHAT,)
+    with chat(home, version) as hermes:
+        assert is_whole(hermes)
+        row = hermes.ask("show", session=CHAT)
+        assert (row["handoff_state"], row["archived"]) == ("pending", 0)
+
+
 def test_a_continuation_of_it_keeps_its_link_and_brings_the_whole_conversation_back(
     home: Path, version: str
 ) -> None:
