@@ -93,7 +93,7 @@ def _read_config(path: str) -> HomeConfig:
         return HomeConfig(
             enables_plugins=may_say[b"plugins"],
             prunes_itself=may_say[b"auto_prune"],
-            retention_days=min(map(int, _DAYS.findall(content)), default=None),
+            retention_days=_least_days(content),
         )
     limit = _get(_get(document, "session_reset"), "max_messages")
     if limit is None:
@@ -112,6 +112,14 @@ def _retention_days(said: Any) -> int | None:
     except (TypeError, ValueError, OverflowError):
         # Hermes puts variables of its environment in: it may be any number.
         return 0 if isinstance(said, str) and "${" in said else None
+
+
+def _least_days(content: bytes) -> int | None:
+    """Return the least number of days that a document mentions; 0 if it may mention another."""
+    said = _DAYS.findall(content)
+    if len(said) < content.count(b"retention_days") or b"\\" in content:
+        return 0
+    return min(map(int, said), default=None)
 
 
 def has_plugin_folders(home: str) -> bool:

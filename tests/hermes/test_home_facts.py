@@ -65,6 +65,8 @@ def test_the_limit_the_plugins_and_the_pruning_of_a_config(
         ("sessions: {auto_prune: false, retention_days: 7}\n", None),
         ("a: &a [x]\nb: *a\nsessions: {auto_prune: true, retention_days: 7}\n", 7),
         ('a: &a [x]\nb: *a\nsessions:\n  auto_prune: true\n  "retention_days": "8"\n', 8),
+        ("a: &a 5\nsessions: {auto_prune: true, retention_days: *a}\n", 0),
+        ('a: &a [x]\nb: *a\nsessions: {auto_prune: true, "retention\\x5fdays": 5}\n', 0),
         ("a: &a [x]\nb: *a\nsessions: {auto_prune: true}\n", 90),
     ],
 )
