@@ -18,10 +18,12 @@ ExporterError                one clear line for the operator; never a traceback
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from exporter.snapshot import Trouble
+
+_OWN_CODE: Final = os.path.join(os.path.dirname(__file__), "")
 
 
 class ExporterError(Exception):
@@ -88,11 +90,16 @@ class WorkerError(ExporterError):
 
 
 def error_location(error: BaseException) -> str:
-    """Return `KeyError in reader.py:42`: enough to find the place, without private text."""
+    """Return `KeyError in scan/reader.py:42`: enough to find the place, without private text.
+
+    The place is the innermost one in our own code, or else the innermost of all.
+    """
+    name, own, any_place = type(error).__name__, "", ""
     trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
+    while trace is not None:
+        path, line = trace.tb_frame.f_code.co_filename, trace.tb_lineno
+        any_place = f" in {os.path.basename(path)}:{line}"
+        if path.startswith(_OWN_CODE):
+            own = f" in {path.removeprefix(_OWN_CODE)}:{line}"
         trace = trace.tb_next
-    if trace is None:
-        return type(error).__name__
-    where = os.path.basename(trace.tb_frame.f_code.co_filename)
-    return f"{type(error).__name__} in {where}:{trace.tb_lineno}"
+    return name + (own or any_place)

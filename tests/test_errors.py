@@ -18,6 +18,7 @@ from exporter.errors import (
     WorkerError,
     error_location,
 )
+from exporter.hermes.home_facts import has_plugin_folders
 from exporter.snapshot import Trouble
 
 
@@ -48,10 +49,16 @@ def test_a_home_that_fails_says_why() -> None:
     assert isinstance(refused, HomeError)
 
 
-def test_the_error_location_an_error_is_where_it_was_raised_and_tells_no_text() -> None:
+def test_the_location_of_an_error_is_where_it_was_raised_and_tells_no_text() -> None:
     with pytest.raises(json.JSONDecodeError) as caught:
         json.loads("a secret")
     name, place = error_location(caught.value).split(" in ")
     assert name == "JSONDecodeError"
     assert place.startswith("decoder.py:")
     assert error_location(KeyError("a secret")) == "KeyError"
+
+
+def test_the_location_of_an_error_is_in_our_code_also_if_a_library_raised_it() -> None:
+    with pytest.raises(TypeError) as caught:
+        has_plugin_folders(3)  # type: ignore[arg-type]
+    assert error_location(caught.value).startswith("TypeError in hermes/home_facts.py:")

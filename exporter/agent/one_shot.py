@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
+from exporter import logs
 from exporter.agent.options import DEFAULT_LISTEN_ADDRESS, Options
 from exporter.agent.scan_loop import ScanLoop
 from exporter.agent.service import HostService
@@ -15,8 +16,10 @@ from exporter.agent.state_store import StateStore, copy_memories
 from exporter.agent.visibility import runbook_advice
 from exporter.config.load import load, read
 from exporter.config.settings import Settings
-from exporter.errors import ConfigError, UsageError
+from exporter.errors import ConfigError, UsageError, error_location
 from exporter.workers.starter import Starter
+
+log = logs.get("agent")
 
 
 @contextmanager
@@ -40,7 +43,7 @@ def metrics_text(options: Options) -> tuple[bytes, list[str]]:
     from exporter.collectors.render import MetricsRenderer  # only this command needs collectors
 
     settings = load(options.config_file)
-    metrics = MetricsRenderer(options.disabled_collectors, _ignore, of_process=False)
+    metrics = MetricsRenderer(options.disabled_collectors, _collector_failed, of_process=False)
     with (
         state_lock(options.state_dir),
         closing(StateStore.open(options.state_dir)) as store,
@@ -108,5 +111,5 @@ def _service(
         loop.close()
 
 
-def _ignore(name: str, error: Exception) -> None:
-    """Do nothing: hermes_exporter_collector_success shows the failure in the output itself."""
+def _collector_failed(name: str, error: Exception) -> None:
+    log.error("collector failed", collector=name, error=error_location(error))

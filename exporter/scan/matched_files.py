@@ -41,7 +41,9 @@ def check_pattern(pattern: str) -> None:
     is_below = all(parts) and not {".", ".."} & set(parts)
     counts_once = parts.count("**") <= 1 and parts[-1] != "**"  # two `**` would count a file twice
     if not is_below or not counts_once or len(pattern) > PATTERN_LENGTH_MAX:
-        raise ValueError(f"{pattern!r} is no pattern of files below a home")
+        raise ValueError(
+            f"{pattern!r} is no pattern of files below a home (one `**` at most, and not last)"
+        )
 
 
 class FileCounter:

@@ -11,7 +11,6 @@
 - memory_service, socket_messages: tests/agent/test_command_socket.py
 - run_messages: tests/agent/test_command_runs.py
 - manual_reap, manual_run, run_result: tests/cli/commands/test_reap.py
-- one_shot: tests/cli/commands/test_commands.py
 - obstacles: tests/agent/test_auto_prune_failures.py
 - options: tests/cli/test_main.py
 - run_history: tests/stories/test_command_honesty.py
