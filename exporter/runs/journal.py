@@ -115,17 +115,36 @@ def running(
                         runs.trip("reaping had been stopped; an older run journal came back")
                     yield runs
             except JournalDamagedError as error:
-                salvage(folder, clock)
+                if not _mend(folder, clock):
+                    raise
                 raise JournalMendedError(
                     f"{error}; what can be read of it was kept: repeat the command"
                 ) from error
             refill_reserve(folder)
 
 
-def mend_journal(home: str, owner: int) -> None:
-    """Replace a journal that was found damaged by its readable part."""
-    with suppress(JournalMendedError), running(home, owner, "repair") as journal:
-        journal.refuse_damage()
+def mend_journal(home: str, owner: int) -> bool:
+    """Replace the journal by its readable part if it is damaged; True if it was.
+
+    Call it without a connection to it.
+    """
+    with run_folder(home, owner) as folder:
+        if folder is None or folder.file(FILE) is None:
+            return False
+        with run_lock(folder, "repair"):
+            return _mend(folder, time.time)
+
+
+def _mend(folder: RunFolder, clock: Callable[[], float]) -> bool:
+    """Do that under the run lock; a newer or an unusable journal raises RunError."""
+    path = folder.file(FILE) or ""
+    try:
+        with opened(path) as connection:  # it also takes back what a killed run had half written
+            if not version_of(connection, path):
+                return False
+    except JournalDamagedError:
+        pass
+    return salvage(folder, clock)
 
 
 _MARK: Final = "journal.made"

@@ -10,12 +10,12 @@ import apsw
 import msgspec
 
 from exporter.runs.folder import JournalDamagedError
+from exporter.runs.journal_rows import DAMAGE, totals_of
 from exporter.runs.models import DELETE_SESSION, END_SESSION, ENDS, WHY_MAX, Reaps, RunKind
 from exporter.runs.totals import RunTotals
 from exporter.text import cut
 
 _ENDS: Final = msgspec.json.encode(ENDS).decode()
-_PAST: Final = msgspec.msgpack.Decoder(RunTotals)
 
 
 @contextmanager
@@ -23,7 +23,7 @@ def damage_as_error() -> Iterator[None]:
     """The file belongs to the home's owner, who may have written anything into it."""
     try:
         yield
-    except (ValueError, TypeError, msgspec.DecodeError) as error:
+    except DAMAGE as error:
         raise JournalDamagedError(
             cut(f"the run journal holds what no run writes: {error}", WHY_MAX)
         ) from error
@@ -58,7 +58,7 @@ class JournalCounts:
         if self.was_trimmed():
             found = self._connection.execute("SELECT totals FROM trimmed").get
         with damage_as_error():
-            return RunTotals() if found is None else _PAST.decode(found)
+            return RunTotals() if found is None else totals_of(found)
 
     def was_trimmed(self) -> bool:
         """True if actions were ever taken out of the list, and only counted."""

@@ -11,14 +11,17 @@ import apsw
 from exporter.runs.folder import JournalDamagedError, RunError, RunFullError
 
 VERSION: Final = 1
-"""Increase it if an older hermes-exporter cannot read what this one writes."""
+"""Increase it if an older hermes-exporter cannot read what this one writes, and if a table below
+changes: to an older one it would be damaged. New tables are no such change."""
+VERSIONS: Final = range(1, 100)
+"""What newer ones can have; all else is a changed byte."""
 FILE: Final = "journal.db"
 _BUSY_TIMEOUT_MS: Final = 5000
 _CACHE_KIB: Final = 8192
 _PAGE_BYTES: Final = 16384
 """Large pages, because a run records thousands of actions of about a kilobyte each."""
 
-_SCHEMA: Final = """
+SCHEMA: Final = """
 CREATE TABLE runs (
     id TEXT PRIMARY KEY, kind TEXT NOT NULL, plan TEXT NOT NULL, by_hand INTEGER NOT NULL,
     started_at REAL NOT NULL, finished_at REAL, outcome TEXT, why TEXT NOT NULL DEFAULT '',
@@ -50,9 +53,19 @@ CREATE TABLE IF NOT EXISTS trimmed_runs (
 An older hermes-exporter reads such a journal too: it only counts less."""
 
 
+SQL_DAMAGE: Final = (
+    *(apsw.CorruptError, apsw.NotADBError),
+    apsw.SQLError,  # a table or column has another name
+    *(UnicodeDecodeError, RecursionError, OverflowError),  # in a text, in JSON, in a time
+)
+
+
 @contextmanager
 def opened(path: str) -> Iterator[apsw.Connection]:
-    """Yield a connection to an existing file; raise RunError or RunFullError if that fails."""
+    """Yield a connection to an existing file; raise RunError or RunFullError if that fails.
+
+    JournalDamagedError only says that it may be damaged; `exporter.runs.salvage` finds that out.
+    """
     connection: apsw.Connection | None = None
     try:
         # Read-write also to read: a run that was killed may have left something to roll back.
@@ -67,7 +80,7 @@ def opened(path: str) -> Iterator[apsw.Connection]:
         yield connection
     except apsw.FullError as error:
         raise RunFullError(f"cannot use {path}: {error}") from error
-    except (apsw.CorruptError, apsw.NotADBError) as error:
+    except SQL_DAMAGE as error:
         raise JournalDamagedError(f"{path} is damaged: {error}") from error
     except apsw.Error as error:
         raise RunError(f"cannot use {path}: {error}") from error
@@ -82,7 +95,7 @@ def prepare(connection: apsw.Connection, path: str) -> bool:
         return False
     connection.execute(f"PRAGMA page_size={_PAGE_BYTES}")
     with transaction(connection):
-        connection.execute(_SCHEMA)
+        connection.execute(SCHEMA)
         connection.pragma("user_version", VERSION)
     return True
 
@@ -107,7 +120,10 @@ def transaction(connection: apsw.Connection) -> Iterator[None]:
 
 def version_of(connection: apsw.Connection, path: str) -> int:
     """Return the version of a journal; 0 if it is empty; raise RunError if it is too new."""
+    has_tables = connection.execute("SELECT EXISTS (SELECT 1 FROM sqlite_schema)").get
     version = int(connection.pragma("user_version"))
+    if version not in VERSIONS and (version or has_tables):
+        raise JournalDamagedError(f"{path} is damaged: it cannot be of version {version}")
     if version > VERSION:
         raise RunError(
             f"{path} was written by a newer hermes-exporter (version {version}, this one knows "

@@ -10,10 +10,10 @@ from msgspec import Struct, structs
 
 from exporter.runs.folder import RunError
 from exporter.runs.journal_counts import JournalCounts, damage_as_error
+from exporter.runs.journal_rows import NotedAction, NotedPast, NotedRun, Why, checked
 from exporter.runs.models import (
     FINISH_ROW,
     Action,
-    ActionState,
     Evidence,
     Frees,
     KeptRows,
@@ -21,7 +21,6 @@ from exporter.runs.models import (
     Reversal,
     Run,
     RunKind,
-    RunOutcome,
 )
 
 _LONGEST_RUN_SECONDS: Final = 86400.0
@@ -52,7 +51,7 @@ class JournalReader(JournalCounts):
         query = "SELECT why FROM breaker WHERE why NOT LIKE ?"
         found = self._connection.execute(query, (STOPPED_BY_VOLUME,)).get
         with damage_as_error():
-            return msgspec.convert(found, str | None)
+            return msgspec.convert(found, Why | None)
 
     def list_runs(self) -> list[Run]:
         """All runs, the newest first."""
@@ -113,12 +112,13 @@ class JournalReader(JournalCounts):
         with damage_as_error():
             return [(_run(row), row[13]) for row in rows]
 
-    def _trimmed_runs(self) -> dict[str, Sequence[Any]]:
-        """Return by run the sums of its trimmed actions, as a row of `trimmed_runs`."""
+    def _trimmed_runs(self) -> dict[str, NotedPast]:
+        """Return by run the sums of its trimmed actions."""
         if not self.was_trimmed():
             return {}
         rows: list[Any] = self._connection.execute("SELECT * FROM trimmed_runs").fetchall()
-        return {row[0]: row for row in rows}
+        with damage_as_error():
+            return {row[0]: checked(row, NotedPast) for row in rows}
 
     def actions(self, run: str) -> list[RecordedAction]:
         """All actions of a run, in order."""
@@ -285,22 +285,23 @@ _RUNS: Final = """
       FROM runs LEFT JOIN actions ON actions.run = runs.id WHERE """
 _NEWEST_RUNS_FIRST: Final = " GROUP BY runs.id ORDER BY started_at DESC, runs.id DESC"
 _ACTIONS: Final = """
-    SELECT run, number, action, target, reason, policy, bytes, before, after, evidence,
+    SELECT run, number, action, policy, target, reason, bytes, before, after, evidence,
            reverses_run, reverses_number, state, why, settled_at
       FROM actions WHERE """
 
 
 def _run(row: Sequence[Any]) -> Run:
+    noted = checked(row[:9], NotedRun)
     return Run(
-        id=row[0],
-        kind=RunKind(row[1]),
-        plan=row[2],
-        by_hand=bool(row[3]),
-        started_at=row[4],
-        finished_at=row[5],
-        outcome=RunOutcome(row[6]) if row[6] else None,
-        why=row[7],
-        undoable_until=row[8],
+        id=noted.id,
+        kind=noted.kind,
+        plan=noted.plan,
+        by_hand=bool(noted.by_hand),
+        started_at=noted.started_at,
+        finished_at=noted.finished_at,
+        outcome=noted.outcome,
+        why=noted.why,
+        undoable_until=noted.undoable_until,
         actions=row[9] or 0,
         bytes=row[10] or 0,
         undone=row[11] or 0,
@@ -308,42 +309,43 @@ def _run(row: Sequence[Any]) -> Run:
     )
 
 
-def _with_past(run: Run, listed: int, past: Sequence[Any] | None) -> Run:
+def _with_past(run: Run, listed: int, past: NotedPast | None) -> Run:
     """Return the run with the sums of its trimmed actions added."""
     if past is None:
         return run
-    _, actions, size, undone, lines, sole_action = past
     return structs.replace(
         run,
-        actions=run.actions + actions,
-        bytes=run.bytes + size,
-        undone=run.undone + undone,
-        sole_action=sole_action if not listed or run.sole_action == sole_action else "",
-        trimmed=lines,
+        actions=run.actions + past.actions,
+        bytes=run.bytes + past.bytes,
+        undone=run.undone + past.undone,
+        sole_action=past.sole_action if not listed or run.sole_action == past.sole_action else "",
+        trimmed=past.lines,
     )
 
 
 def _action(row: Sequence[Any]) -> RecordedAction:
-    after = _OBJECT.decode(row[8])
+    noted = checked(row, NotedAction)
+    after = _JSON.decode(noted.after)
+    by_run, by_number = noted.reverses_run, noted.reverses_number
     return RecordedAction(
         action=Action(
-            kind=row[2],
-            target=row[3],
-            reason=row[4],
-            policy=row[5],
-            bytes=row[6],
-            expected=_OBJECT.decode(row[7]),
+            kind=noted.action,
+            policy=noted.policy,
+            target=noted.target,
+            reason=noted.reason,
+            bytes=noted.bytes,
+            expected=_JSON.decode(noted.before),
             frees=_FREES.get(after.get("frees"), Frees.AT_PURGE),
             group=int(after.get("group") or 0),
-            evidence=_evidence(row[9]),
+            evidence=_evidence(noted.evidence),
         ),
         after=after,
-        reverses=Reversal(row[10], row[11]) if row[10] is not None else None,
-        run=row[0],
-        number=row[1],
-        state=ActionState(row[12]),
-        why=row[13],
-        settled_at=row[14],
+        reverses=None if by_run is None or by_number is None else Reversal(by_run, by_number),
+        run=noted.run,
+        number=noted.number,
+        state=noted.state,
+        why=noted.why,
+        settled_at=noted.settled_at,
     )
 
 
@@ -357,4 +359,4 @@ def _evidence(stored: str) -> tuple[Evidence, ...]:
 
 _EVIDENCE: Final = msgspec.json.Decoder(tuple[Evidence, ...])
 _FREES: Final[dict[Any, Frees]] = {each.value: each for each in Frees}
-_OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
+_JSON: Final = msgspec.json.Decoder(dict[str, Any])

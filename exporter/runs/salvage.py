@@ -3,6 +3,9 @@
 A damaged page or a changed byte must cost only the actions that were stored there. Tables are read
 from both ends up to the damage. An action that cannot be decoded, or is missing between others, is
 replaced by an entry that says so, so that an undo names it. The damaged file is kept.
+
+It is judged and read in a copy in memory, where nothing but damage can fail: no lock, no full disk
+and no bad sector make a whole journal look damaged.
 """
 
 from __future__ import annotations
@@ -11,45 +14,80 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from types import NoneType
 from typing import Any, Final
 
 import apsw
-import msgspec
 
-from exporter.runs.folder import RunError, RunFolder
-from exporter.runs.journal_file import FILE, TRIMMED_SCHEMA, opened, prepare, transaction
+from exporter.runs.folder import RunError, RunFolder, unusable
+from exporter.runs.journal_file import (
+    FILE,
+    SQL_DAMAGE,
+    TRIMMED_SCHEMA,
+    VERSIONS,
+    opened,
+    prepare,
+    transaction,
+)
+from exporter.runs.journal_rows import DAMAGE, NUMBERS_MAX, ROWS, checked
 from exporter.runs.models import FINISH_ROW, UNREADABLE, ActionState, RunKind, RunOutcome
 from exporter.runs.trash import KEEP_ANEW_SECONDS, runs_in_trash
 
 DAMAGED: Final = f"{FILE}.damaged"
 _NEW: Final = f"{FILE}.new"
 _WHY: Final = "its entry in the run journal was damaged"
-_RUN: Final = 9
-_ACTION: Final = 15
-_TRIMMED_RUN: Final = 6
-"""How many columns the tables have."""
+_PAST: Final = ("trimmed", "trimmed_runs")
+"""The tables that only a trimmed journal has."""
+_TABLES: Final = "SELECT name, sql FROM sqlite_schema"
+_RENAMED: Final = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name != tbl_name"
+_LENGTH: Final = slice(28, 40)
+"""How many pages there are, and which are free; zeros stand for as many as the file has."""
 
 
 def is_damaged(connection: apsw.Connection) -> bool:
-    """True if not all of a journal can be read; reads all of it."""
+    """True if not all of a journal can be read as a run wrote it; reads all of it."""
     try:
-        whole = connection.pragma("quick_check") == "ok"
-        runs = connection.execute("SELECT * FROM runs").fetchall()
-        actions = connection.execute("SELECT * FROM actions")
-        return not (whole and all(map(_is_run, runs)) and all(map(_is_action, actions)))
-    except (apsw.CorruptError, apsw.NotADBError):
+        tables = dict(connection.execute(_TABLES))
+        return not (
+            _is_ours(tables)
+            and connection.pragma("user_version") in VERSIONS
+            and connection.pragma("integrity_check") == "ok"
+            and connection.pragma("foreign_key_check") is None
+            and not connection.execute(_RENAMED).get
+            and all(
+                checked(row, ROWS[name])
+                for name in ROWS.keys() & tables.keys()
+                for row in connection.execute(f"SELECT * FROM {name}")  # noqa: S608 - ours
+            )
+        )
+    except (*SQL_DAMAGE, *DAMAGE):
         return True
 
 
-def salvage(folder: RunFolder, clock: Callable[[], float] = time.time) -> None:
-    """Put a new journal in the place of a damaged one; under the run lock, with no connection."""
+def _is_ours(tables: dict[str, str]) -> bool:
+    """True if what we use is as we make it; a newer version may have added to that."""
+    with closing(_template()) as template:
+        return all(
+            tables.get(name) == sql or (name in _PAST and name not in tables)
+            for name, sql in template.execute(_TABLES)
+        )
+
+
+def salvage(folder: RunFolder, clock: Callable[[], float] = time.time) -> bool:
+    """Put a new journal in the place of a damaged one; False if it is not damaged.
+
+    Call it under the run lock, without a connection: to close the file would free its locks.
+    """
+    damaged = _content(folder)
+    with closing(_in_memory(damaged)) as source:
+        # The byte that makes SQLite refuse to write is found by nothing else.
+        if not (is_damaged(source) or source.readonly("main")):
+            return False
     _unlink(folder, _NEW)
     path = folder.file(_NEW, create=True) or ""
     with opened(path) as connection:
         prepare(connection, path)
-        with transaction(connection):
-            _fill(connection, os.path.join(folder.path, FILE), clock(), _trashed(folder))
+        with closing(_repaired(damaged)) as source, transaction(connection):
+            _fill(connection, source, clock(), _trashed(folder))
     _unlink(folder, DAMAGED)
     place = folder.descriptor
     os.link(FILE, DAMAGED, src_dir_fd=place, dst_dir_fd=place, follow_symlinks=False)
@@ -57,6 +95,7 @@ def salvage(folder: RunFolder, clock: Callable[[], float] = time.time) -> None:
     _unlink(folder, f"{FILE}-journal")
     os.rename(_NEW, FILE, src_dir_fd=place, dst_dir_fd=place)
     os.fsync(place)
+    return True
 
 
 def _trashed(folder: RunFolder) -> list[str]:
@@ -66,6 +105,54 @@ def _trashed(folder: RunFolder) -> list[str]:
         return []  # the trash cannot be opened: nothing can be restored from it
 
 
+def _content(folder: RunFolder) -> bytes:
+    try:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with open(os.open(FILE, flags, dir_fd=folder.descriptor), "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise unusable(os.path.join(folder.path, FILE), error) from error
+
+
+def _template() -> apsw.Connection:
+    """A journal in memory with all tables, on the pages where `prepare` puts them in a file."""
+    connection = apsw.Connection(":memory:")
+    prepare(connection, FILE)
+    connection.execute(TRIMMED_SCHEMA)
+    return connection
+
+
+def _in_memory(content: bytes) -> apsw.Connection:
+    connection = apsw.Connection(":memory:")
+    connection.deserialize("main", content)
+    return connection
+
+
+def _repaired(content: bytes) -> apsw.Connection:
+    """A copy whose first page, which has SQLite's header and the tables' names, is as it must be.
+
+    A byte in it could make all of the journal unreadable.
+    """
+    with closing(_template()) as template:
+        pages = bytearray(template.serialize("main"))
+        size = template.pragma("page_size")
+    with closing(_in_memory(content)) as damaged:
+        damaged.execute("PRAGMA writable_schema=ON")  # else a damaged table hides the others
+        rows = _rows(damaged, "SELECT tbl_name, name, rootpage FROM sqlite_schema ORDER BY rowid")
+    pages_of = {name: page for *names, page in rows for name in names}
+    pages[_LENGTH] = bytes(12)
+    connection = _in_memory(bytes(pages[:size]) + content[size:])
+    connection.execute("PRAGMA writable_schema=ON")
+    for name in _PAST:  # these were added later, on any page
+        if name in pages_of:
+            moved = "UPDATE sqlite_schema SET rootpage = ? WHERE name = ?"
+            connection.execute(moved, (pages_of[name], name))
+        else:
+            connection.execute("DELETE FROM sqlite_schema WHERE name = ?", (name,))
+    connection.execute("PRAGMA writable_schema=RESET")
+    return connection
+
+
 def _unlink(folder: RunFolder, name: str) -> None:
     try:
         os.unlink(name, dir_fd=folder.descriptor)
@@ -73,37 +160,50 @@ def _unlink(folder: RunFolder, name: str) -> None:
         pass
 
 
-def _fill(connection: apsw.Connection, damaged: str, now: float, trashed: Sequence[str]) -> None:
-    with closing(apsw.Connection(damaged, flags=apsw.SQLITE_OPEN_READONLY)) as source:
-        runs = {row[0]: row for row in _rows(source, "SELECT * FROM runs ORDER BY id")}
-        noted = {run for (run,) in _rows(source, "SELECT DISTINCT run FROM actions ORDER BY run")}
-        past = _rows(source, "SELECT * FROM trimmed_runs ORDER BY run")
-        trimmed = {row[0] for row in past}
-        for run in sorted({*runs, *noted}, key=str):
-            row = runs.get(run)
-            actions = list(_actions(source, run, has_gaps=run in trimmed))
-            if row is None or not _is_run(row):
-                row = _run_of(run, actions, now, has_trash=run in trashed)
-            if row is not None:
-                _insert(connection, "runs", _RUN, [row])
-                _insert(connection, "actions", _ACTION, actions)
-        strangers = _rows(source, "SELECT * FROM strangers ORDER BY target, mark")
-        totals = _rows(source, "SELECT * FROM trimmed ORDER BY totals")
-    if past:
+def _fill(
+    connection: apsw.Connection, source: apsw.Connection, now: float, trashed: Sequence[str]
+) -> None:
+    runs = {row[0]: row for row in _rows(source, "SELECT * FROM runs ORDER BY id")}
+    noted = {run for (run,) in _rows(source, "SELECT DISTINCT run FROM actions ORDER BY run")}
+    past = _good(source, "trimmed_runs", "run")
+    trimmed = {row[0] for row in past}
+    for run in sorted({*runs, *noted}, key=str):
+        row = runs.get(run)
+        actions = list(_actions(source, run, has_gaps=run in trimmed))
+        if row is None or not _is_good("runs", row):
+            row = _run_of(run, actions, now, has_trash=run in trashed)
+        if row is not None and _is_good("runs", row):
+            _insert(connection, "runs", [row])
+            _insert(connection, "actions", actions)
+    totals = _good(source, "trimmed", "totals")
+    if past or totals:
         connection.execute(TRIMMED_SCHEMA)
-        _insert(connection, "trimmed_runs", _TRIMMED_RUN, past)
-        _insert(connection, "trimmed", 1, totals)
-    _insert(connection, "strangers", 3, strangers)
+        _insert(connection, "trimmed_runs", past)
+        _insert(connection, "trimmed", totals[:1])
+    _insert(connection, "strangers", _good(source, "strangers", "target, mark"))
     why = "the run journal was damaged, and some of what it protected is not known any more"
     connection.execute("INSERT INTO breaker VALUES (?, ?)", (now, why))
 
 
-def _insert(
-    connection: apsw.Connection, table: str, columns: int, rows: Sequence[Sequence[Any]]
-) -> None:
-    places = ", ".join("?" * columns)
+def _insert(connection: apsw.Connection, table: str, rows: Sequence[Sequence[Any]]) -> None:
+    if not rows:
+        return
+    places = ", ".join("?" * len(rows[0]))
     into = f"INSERT OR IGNORE INTO {table} VALUES ({places})"  # noqa: S608 - names of ours
     connection.executemany(into, rows)
+
+
+def _good(source: apsw.Connection, table: str, order: str) -> list[Sequence[Any]]:
+    """Return the rows of a table that a run wrote; none if there is no such table."""
+    found = _rows(source, f"SELECT * FROM {table} ORDER BY {order}")  # noqa: S608 - ours
+    return [row for row in found if _is_good(table, row)]
+
+
+def _is_good(table: str, row: Sequence[Any]) -> bool:
+    try:
+        return bool(checked(row, ROWS[table]))
+    except DAMAGE:
+        return False
 
 
 def _rows(source: apsw.Connection, query: str, *values: Any) -> list[Sequence[Any]]:
@@ -113,7 +213,7 @@ def _rows(source: apsw.Connection, query: str, *values: Any) -> list[Sequence[An
         found.append([])
         try:
             found[-1].extend(source.execute(order, values))
-        except apsw.Error:
+        except (apsw.Error, UnicodeDecodeError):
             continue
         return found[-1] if order is query else found[-1][::-1]
     forward, backward = found
@@ -126,10 +226,10 @@ def _actions(source: apsw.Connection, run: str, *, has_gaps: bool) -> Iterator[S
     With `has_gaps` some of them are long past and were trimmed.
     """
     rows = _rows(source, "SELECT * FROM actions WHERE run = ? ORDER BY number", run)
-    found = {row[1]: row for row in rows if isinstance(row[1], int)}
+    found = {row[1]: row for row in rows if row[1] in range(NUMBERS_MAX)}
     for number in range(max(found, default=-1) + 1):
         row = found.get(number)
-        if row is not None and _is_action(row):
+        if row is not None and _is_good("actions", row):
             yield row
         elif row is not None or not has_gaps:
             yield _unreadable(run, number, row)
@@ -160,38 +260,3 @@ def _run_of(
     finished_at = None if left_open else now
     until = now + KEEP_ANEW_SECONDS if has_trash or kind is RunKind.REAP else None
     return (run, kind.value, "", 0, now, finished_at, outcome, "its entry was damaged", until)
-
-
-def _is_run(row: Sequence[Any]) -> bool:
-    """True if a run wrote this."""
-    try:
-        RunKind(row[1])
-        _ = row[6] is None or RunOutcome(row[6])
-        texts, times = (row[0], row[2], row[7]), (row[5], row[8])
-        known = _are((str,), texts) and isinstance(row[3], int) and isinstance(row[4], float)
-        return known and _are((float, NoneType), times)
-    except ValueError:
-        return False
-
-
-def _is_action(row: Sequence[Any]) -> bool:
-    try:
-        ActionState(row[12])
-        before, after, evidence = (msgspec.json.decode(each) for each in row[7:10])
-    except (ValueError, TypeError, msgspec.MsgspecError):
-        return False
-    values = isinstance(before, dict) and isinstance(after, dict) and isinstance(evidence, list)
-    group = after.get("group") if values else None
-    return (
-        values
-        and isinstance(group, int | None)
-        and _are((str,), (*row[2:6], row[13]))
-        and _are((int,), (row[1], row[6]))
-        and isinstance(row[10], str | None)
-        and isinstance(row[11], int | None)
-        and isinstance(row[14], float | None)
-    )
-
-
-def _are(types: tuple[type, ...], values: Sequence[Any]) -> bool:
-    return all(isinstance(each, types) for each in values)

@@ -4,32 +4,36 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 Key = TypeVar("Key")
 _MINUTES_PER_HOUR = 60
+
+Total = Annotated[int, Meta(ge=0, le=1 << 53)]
+Time = Annotated[float, Meta(ge=0.0, le=2.5e11)]
+"""Finite, and before the year 9999: it can be sent and printed."""
 
 
 class RunTotals(Struct, frozen=True):
     """Counts over all runs."""
 
-    trimmed_at: float = 0.0
+    trimmed_at: Time = 0.0
     """Of those that left the journal: when all that could go had gone; 0 if some is left."""
-    reaped: dict[tuple[str, str], int] = {}
+    reaped: dict[tuple[str, str], Total] = {}
     """Sessions ever ended by us, by source and proof."""
-    mistakes: dict[tuple[str, str], int] = {}
+    mistakes: dict[tuple[str, str], Total] = {}
     """Those of them that healing opened again."""
-    healed: int = 0
+    healed: Total = 0
     """Pruned sessions that got their past back, without those that only came along."""
-    pruned: dict[str, int] = {}
+    pruned: dict[str, Total] = {}
     """Actions of prunes, by policy."""
-    freed_bytes: dict[str, int] = {}
+    freed_bytes: dict[str, Total] = {}
     """What they freed at once, by policy."""
-    reaps: dict[int, int] = {}
+    reaps: dict[Total, Total] = {}
     """Sessions that automatic runs ended, by the minute since 1970."""
-    reopenings: dict[float, bool] = {}
+    reopenings: dict[Time, bool] = {}
     """When reaped sessions were opened again, and whether one of them was proven dead."""
 
     def plus(self, other: RunTotals) -> RunTotals:

@@ -28,7 +28,7 @@ from exporter.reaper.plan import ReapRequest
 from exporter.reaper.reap import reap as reap_home
 from exporter.reaper.reopen import undo as undo_reap
 from exporter.runs.folder import RunError, RunFolder, run_began_at, run_folder
-from exporter.runs.journal import FILE, RunJournal, journal_of, running
+from exporter.runs.journal import FILE, RunJournal, journal_of, mend_journal, running
 from exporter.runs.models import Outcome, Run, RunKind, RunOutcome, Skipped
 from exporter.runs.no_space import telling_what_to_free
 from exporter.runs.recovery import recover_home
@@ -89,6 +89,8 @@ def _for_journal(_: object) -> int:
 def reap(home: WorkerHome, request: ReapRequest, reporter: Reporter) -> Outcome:
     """End the sessions that the plan names."""
     target = _target(request, reporter)
+    if not home.used_again.knows_runs:
+        mend_journal(request.home, request.owner)
     _heal_first(target)
     return reap_home(request, target, home.used_again, home.last_rows)
 

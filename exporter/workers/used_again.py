@@ -20,6 +20,8 @@ class UsedAgain:
     def __init__(self) -> None:
         self.suspects: frozenset[str] | None = frozenset()
         """Sessions that we ended and that may have been used since; None: any of them."""
+        self.knows_runs = True
+        """False if the journal could not be read: healing must repair it, if it is damaged."""
         self._known_ended: frozenset[str] = frozenset()
         self._moved: set[str] | None = set()
         """Sessions that changed since the journal was last read; None: all."""
@@ -47,8 +49,9 @@ class UsedAgain:
         """
         self._rows_used |= moved is None or not moved.isdisjoint(runs.in_trash)
         self._moved = None if moved is None or self._moved is None else self._moved | moved
+        self.knows_runs = runs.readable
         if not runs.readable:
-            self.suspects = None  # healing repairs a damaged journal
+            self.suspects = None
             return  # remember the changes until it says what we ended
         ended, moved = runs.ended, self._moved
         self._moved = set()

@@ -20,8 +20,9 @@ from typing import Any, Final
 import apsw
 
 from exporter.errors import ExporterError, HomeError, error_location
-from exporter.runs.folder import JournalDamagedError, JournalMendedError, RunBusyError
+from exporter.runs.folder import JournalMendedError, RunBusyError, RunError
 from exporter.runs.journal import mend_journal
+from exporter.runs.journal_rows import DAMAGE
 from exporter.scan.fork_pool import die_with_parent
 from exporter.workers import privilege, protocol
 from exporter.workers.frames import FRAME_BYTES_MAX, READY, Frame, pack, receive
@@ -149,16 +150,16 @@ def answer(
 ) -> Any:
     """Call the handler; once more if the journal was damaged: by then it has been repaired.
 
-    A run finds damage under its lock, and repairs it there. What acts on a home may find it before.
+    A run finds damage under its lock, and repairs it there. What acts on a home may find it before,
+    by any error, since the home's owner may write anything into the journal.
     """
     try:
         return call.handler(home, request, reporter)
     except JournalMendedError:
         pass
-    except JournalDamagedError:
-        if not call.acts:
+    except (RunError, *DAMAGE):
+        if not call.acts or not mend_journal(request.home, request.owner):
             raise
-        mend_journal(request.home, request.owner)
     return call.handler(home, request, reporter)
 
 

@@ -28,6 +28,13 @@ from tests.real.command import run, run_json
 from tests.real.elsewhere import as_user
 from tests.real.hermes import NEWEST, REPOSITORY, python_for
 from tests.real.waiting import wait_until
+from tests.runs.test_salvage import file_of as journal
+from tests.runs.test_salvage import (
+    in_a_text,
+    in_the_index,
+    in_the_schema,
+    in_the_write_version,
+)
 from tests.support.checkpoint_homes import Checkpoints
 from tests.support.evidence import NOBODY
 from tests.support.home_scans import sql
@@ -509,15 +516,24 @@ def test_a_run_whose_own_entry_is_damaged_can_still_be_undone(home: Path, tmp_pa
     assert sessions(home) == NAMES
 
 
-@pytest.mark.parametrize("column", ["before", "after"])
-def test_an_agent_that_heals_repairs_a_damaged_journal_first(tmp_path: Path, column: str) -> None:
+def no_json(home: Path) -> None:
+    with apsw.Connection(str(journal(home))) as connection:
+        connection.set_busy_timeout(5000)
+        connection.execute("UPDATE actions SET before = '{' WHERE number = 0")
+
+
+DAMAGES = [no_json, in_a_text, in_the_index, in_the_schema, in_the_write_version]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_an_agent_that_heals_repairs_a_damaged_journal_first(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
     """Not every scan reads all of it, and here nothing but healing would."""
     home, session = small_home(tmp_path / "home", 1), "20260101_000000_aaaaaa"
     with watching(tmp_path / "agent", home, reaper="mode: enforce") as watch:
         wait_until(watch.reaped, "it is ended")
-        with apsw.Connection(str(home / ".hermes-exporter/journal.db")) as connection:
-            connection.set_busy_timeout(5000)
-            connection.execute(f"UPDATE actions SET {column} = '{{'")
+        damage(home)
         sql(
             home,
             "INSERT INTO messages (session_id, role, content, timestamp) "
@@ -525,3 +541,20 @@ def test_an_agent_that_heals_repairs_a_damaged_journal_first(tmp_path: Path, col
         )
         wait_until(lambda: "reaped sessions were resumed" in watch.agent.log(), "it is healed")
     assert (home / ".hermes-exporter/journal.db.damaged").exists()
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_undo_and_prune_repair_a_damaged_journal_first(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    where: list[str | Path] = ["--state-dir", tmp_path / "state", "--home"]
+    home = small_home(tmp_path / "home", 2)
+    run_json("reap", "--yes", *where, home)
+    copy = shutil.copytree(home, tmp_path / "copy")
+    damage(home)
+    damage(copy)
+    assert run("undo", "--last", *where, home).returncode in (0, 3)
+    assert run("prune", "--yes", *where, copy).returncode == 0
+    assert journal(home).with_name("journal.db.damaged").exists()
+    for each in (home, copy):
+        assert run("history", *where, each).returncode == 0
