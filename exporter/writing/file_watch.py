@@ -7,10 +7,10 @@ which wait in the WAL, into the new one.
 In WAL mode nothing but a checkpoint writes the main file. So a run notes it when it opens it and
 after each checkpoint of its own. If the file has changed since, a short-lived process may have made
 a checkpoint: then each page is as noted, or is one of those in the WAL. A sample of pages is
-compared. If the WAL began anew, nothing is compared: SQLite allows that only when all of it is in
-the main file, so nothing of ours can get into another database. Hermes from 0.16 on truncates the
-WAL whenever it closes the database. Beside a process that has the database open it could also be an
-older page that this process has written, so there only another inode counts.
+compared. If the WAL is empty or began anew, nothing is compared: SQLite allows that only when all
+of it is in the main file, so nothing of ours can get into another database. Hermes from 0.16 on
+truncates the WAL whenever it closes the database. Beside a process that has the database open it
+could also be an older page that this process has written, so there only another inode counts.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class FileWatch:
         if during is During.CONNECTION:
             same_wal = self.note_wal_start(path)
         else:
-            same_wal = during is During.TRANSACTION or _read_wal(path) == self._wal
+            same_wal = during is During.TRANSACTION or self._has_our_wal(path)
         if noted is not None and (self._is_shared or _stamp(noted) == _stamp(found)):
             return False  # beside another process, whose checkpoints cannot be told from a rewrite
         changed = _changed(self._pages, read, found.size_bytes)
@@ -153,6 +153,10 @@ class FileWatch:
                 return True
         self._noted, self._pages = found, _sample(read, found.size_bytes)
         return False
+
+    def _has_our_wal(self, path: str) -> bool:
+        """True if the WAL begins as noted, and is not empty."""
+        return self._wal is not None and bool(self._wal.header) and _read_wal(path) == self._wal
 
     def drop_old_wal(self, path: str) -> None:
         """Truncate the WAL that we wrote before the database was replaced; do not write it back.

@@ -55,6 +55,7 @@ from exporter.runs.models import (
 from exporter.runs.recovery import abandon, not_known, recover
 from exporter.runs.take_actions import Progress, RunRecord, take_all
 from exporter.runs.trash import RunTrash, trash_folder, trash_of
+from exporter.writing.idle_wal import empty_wal
 from exporter.writing.index_upkeep import merge_index
 from exporter.writing.pacing import Pacer
 from exporter.writing.space import deletion_bytes, why_no_room
@@ -188,6 +189,8 @@ class _PruneRun:
                     deleter = SessionDeleter(self._pacer, trash, keeps_rows=self._keeps_rows)
                 for sessions, others in _parts(noted):
                     self._take_sessions(sessions, deleter)
+                    if sessions and others:
+                        empty_wal(self._target)  # files take long: someone may import meanwhile
                     self._take_others(others, trash)
                 self._target.refuse_replaced()
         except DatabaseError as error:

@@ -40,6 +40,7 @@ from exporter.runs.recovery import not_known, recover
 from exporter.runs.take_actions import Progress, RunRecord, take_all
 from exporter.runs.trash import RunTrash, trash_of
 from exporter.writing.file_watch import ReplacedError
+from exporter.writing.idle_wal import empty_wal
 from exporter.writing.index_upkeep import merge_index
 from exporter.writing.pacing import Pacer
 from exporter.writing.space import wal_bytes, why_no_room
@@ -121,6 +122,7 @@ class RunRestorer:
         try:
             # Rows, then their files: killed in between, no transcript is without its session.
             self._restore_sessions([each for each, taken in pairs if is_session(taken)], trash)
+            empty_wal(self._target)  # files take long: someone may import meanwhile
             self._restore_others([pair for pair in pairs if not is_session(pair[1])], trash)
             self._target.refuse_replaced()
         except DatabaseError as error:
