@@ -54,12 +54,15 @@ class HomeConfig(NamedTuple):
 def prunes_after_days(configs: Sequence[HomeConfig]) -> int | None:
     """Return the age at which Hermes deletes an ended session; None: it does not.
 
-    Of the home and of its host: each of them may turn it on, and each may say when.
+    Of the home and of its host: each of them may turn it on, and each may say when. A Hermes up to
+    0.16, or in a container, does not read the host's: then the default counts for the home.
     """
     if not any(each.prunes_itself for each in configs):
         return None
-    said = (each.retention_days for each in configs)
-    return min((each for each in said if each is not None), default=_RETENTION_DAYS)
+    days = {each.retention_days for each in configs if each.retention_days is not None}
+    if any(each.prunes_itself and each.retention_days is None for each in configs):
+        days.add(_RETENTION_DAYS)
+    return min(days)
 
 
 def read_config(home: str) -> HomeConfig:

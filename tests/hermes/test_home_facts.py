@@ -84,6 +84,12 @@ def test_the_host_may_say_one_half_of_it_and_the_home_the_other(tmp_path: Path) 
     assert prunes_after_days([on, days]) == prunes_after_days([days, on]) == 7
 
 
+def test_a_release_that_does_not_read_the_host_deletes_after_the_default(tmp_path: Path) -> None:
+    on = read(tmp_path, "sessions: {auto_prune: true}\n")
+    days = read(tmp_path, "sessions: {retention_days: 365}\n")
+    assert prunes_after_days([on, days]) == 90
+
+
 def test_the_limit_of_the_home_comes_before_that_of_its_gateway(tmp_path: Path) -> None:
     content = "session_reset: {max_messages: 40}\ngateway: {session_reset: {max_messages: 50}}\n"
     assert read(tmp_path, content).marathon_limit == 40
