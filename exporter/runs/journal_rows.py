@@ -16,9 +16,7 @@ from exporter.runs.totals import RunTotals, Time, Total
 from exporter.snapshot import Word
 
 Why = Annotated[str, Meta(max_length=1000)]
-NUMBERS_MAX: Final = 1_000_000
-"""Of the actions of a run; a repair makes an entry for each number that is missing."""
-_Number = Annotated[int, Meta(ge=0, lt=NUMBERS_MAX)]
+_Number = Annotated[int, Meta(ge=0, le=1 << 53)]
 _Bytes = Annotated[int, Meta(ge=0, le=1 << 48)]
 """SQLite refuses to add up more than 2^63."""
 _Bool = Annotated[int, Meta(ge=0, le=1)]

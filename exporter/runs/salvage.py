@@ -28,13 +28,15 @@ from exporter.runs.journal_file import (
     prepare,
     transaction,
 )
-from exporter.runs.journal_rows import DAMAGE, NUMBERS_MAX, ROWS, checked
+from exporter.runs.journal_rows import DAMAGE, ROWS, checked
 from exporter.runs.models import FINISH_ROW, UNREADABLE, ActionState, RunKind, RunOutcome
 from exporter.runs.trash import KEEP_ANEW_SECONDS, runs_in_trash
 
 DAMAGED: Final = f"{FILE}.damaged"
 _NEW: Final = f"{FILE}.new"
 _WHY: Final = "its entry in the run journal was damaged"
+_NUMBERS_MAX: Final = 10_000_000
+"""A larger number of an action is a changed byte. Each missing number below gets an entry."""
 _PAST: Final = ("trimmed", "trimmed_runs")
 """The tables that only a trimmed journal has."""
 _TABLES: Final = "SELECT name, sql FROM sqlite_schema"
@@ -226,7 +228,7 @@ def _actions(source: apsw.Connection, run: str, *, has_gaps: bool) -> Iterator[S
     With `has_gaps` some of them are long past and were trimmed.
     """
     rows = _rows(source, "SELECT * FROM actions WHERE run = ? ORDER BY number", run)
-    found = {row[1]: row for row in rows if row[1] in range(NUMBERS_MAX)}
+    found = {row[1]: row for row in rows if row[1] in range(_NUMBERS_MAX)}
     for number in range(max(found, default=-1) + 1):
         row = found.get(number)
         if row is not None and _is_good("actions", row):

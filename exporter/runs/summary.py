@@ -27,8 +27,6 @@ from exporter.snapshot import Count, Text, Timestamp, Word
 from exporter.text import cut
 
 _LAST_RUNS: Final = 10
-_AGAIN_SECONDS: Final = 3600.0
-"""A byte that a disk has changed leaves no trace in the file's times."""
 _TICK_NS: Final = 2_000_000_000
 _SOURCES_MAX: Final = 64
 _REPORT_BYTES_MAX: Final = 100_000
@@ -118,13 +116,10 @@ class RunReader:
         self._home = home
         self._seen: _Seen = (None, None)
         self._memory = KnownRuns()
-        self._read_at = 0.0
 
     def read(self, owner: int) -> KnownRuns:
         seen = self._look()
-        is_old = time.monotonic() - self._read_at > _AGAIN_SECONDS
-        if seen != self._seen or is_old or not self._memory.readable:
-            self._read_at = time.monotonic()
+        if seen != self._seen or not self._memory.readable:
             self._memory = self._read(owner) if any(seen) else KnownRuns()
             self._seen = seen if all(map(_is_old_enough, seen)) else (None, None)
         return self._memory

@@ -12,8 +12,8 @@ Key = TypeVar("Key")
 _MINUTES_PER_HOUR = 60
 
 Total = Annotated[int, Meta(ge=0, le=1 << 53)]
-Time = Annotated[float, Meta(ge=0.0, le=2.5e11)]
-"""Finite, and before the year 9999: it can be sent and printed."""
+Time = Annotated[float, Meta(ge=0.0, le=1e15)]
+"""Finite, so that it can be sent and printed."""
 
 
 class RunTotals(Struct, frozen=True):
