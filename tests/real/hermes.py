@@ -58,6 +58,18 @@ class Hermes:
             "TZ": "UTC",
         }
 
+    def call(self, home: Path, *words: str | Path) -> None:
+        """Run the `hermes` command on a home to its end; it asks nothing and must not fail."""
+        subprocess.run(
+            [self.python, self.program, *words],
+            env=self.environment(home),
+            cwd=home.parent,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=True,
+            timeout=60,
+        )
+
     def command(self, module: str, *arguments: str) -> list[str]:
         """The command line that runs one of the modules in `inside/`."""
         return [str(self.python), "-m", f"tests.real.inside.{module}", *arguments]

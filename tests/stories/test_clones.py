@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,15 +33,7 @@ SAID = "SELECT session_id, role, content FROM messages ORDER BY id"
 
 def cloned(hermes: Hermes, home: Path) -> Path:
     """Newer releases leave the sessions and checkpoints out."""
-    words = ("profile", "create", "twin", "--clone-all", "--no-alias")
-    subprocess.run(
-        [hermes.python, hermes.program, *words],
-        env=hermes.environment(home),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=True,
-        timeout=60,
-    )
+    hermes.call(home, "profile", "create", "twin", "--clone-all", "--no-alias")
     return (home / "profiles/twin").rename(home.parent / "twin")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -36,19 +35,8 @@ def home(tmp_path: Path, hermes: Hermes) -> Path:
 @pytest.fixture
 def backup(tmp_path: Path, hermes: Hermes) -> Path:
     archive = tmp_path / "backup.zip"
-    command(hermes, leaky_home(hermes, tmp_path / "other", IMPORTED), "backup", "-o", archive)
+    hermes.call(leaky_home(hermes, tmp_path / "other", IMPORTED), "backup", "-o", archive)
     return archive
-
-
-def command(hermes: Hermes, home: Path, *words: str | Path) -> None:
-    """Run the real `hermes` on a home."""
-    subprocess.run(
-        [hermes.python, hermes.program, *words],
-        env=hermes.environment(home),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=True,
-    )
 
 
 @pytest.mark.parametrize("undone", [False, True], ids=["prune", "undo"])
@@ -63,7 +51,7 @@ def test_all_of_the_import_stays(
     def first_import(*arguments: Any) -> Any:
         files.append(arguments)
         if len(files) == 3:
-            command(hermes, home, "import", backup, "--force")
+            hermes.call(home, "import", backup, "--force")
             with hermes_process(hermes, home) as process:
                 process.ask("leak", session=NEW)
         return real(*arguments)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -61,15 +60,7 @@ class Home:
         inside(self.hermes, self.path, f"for name in {names!r}: db.delete_session(name)")
 
     def command(self, *arguments: str, version: str = NEWEST) -> None:
-        hermes = python_for(version)
-        subprocess.run(
-            [str(hermes.python), str(hermes.program), *arguments],
-            env=hermes.environment(self.path),
-            cwd=self.path.parent,
-            check=True,
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-        )
+        python_for(version).call(self.path, *arguments)
 
     def back_up(self) -> Path:
         archive = self.path.parent / "backup.zip"
