@@ -1,6 +1,6 @@
 """The rooms of `exporter/`: who may import whom, what lies at the root, and which test is whose.
 
-CONTRIBUTING draws the same order; whoever adds a package adds it to both.
+CONTRIBUTING draws the same order; a new package is added to both.
 """
 
 from __future__ import annotations

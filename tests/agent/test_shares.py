@@ -1,4 +1,4 @@
-"""Users share the agent's places: nobody is kept out by others."""
+"""Users share the agent's places: no user keeps another one out."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ THEMES = ("light", "dark")
 
 @dataclass(frozen=True)
 class Shot:
-    """A dashboard as somebody would open it."""
+    """A dashboard as a person would open it."""
 
     dashboard: str
     back: float

@@ -27,7 +27,7 @@ from tests.real.waiting import wait_until
 RECORDING_RULES = REPOSITORY / "dashboards" / "rules" / "recording.yaml"
 
 NOBODY = "127.0.0.1:9"
-"""Where nobody answers."""
+"""An address where no server answers."""
 _EXPORTED = ("hermes_", "process_")
 """What is not Prometheus's own, as `up` is."""
 
@@ -147,7 +147,7 @@ def recorded_names() -> set[str]:
 
 
 def _hurried(group: Group) -> Group:
-    """Evaluated every second, so that nobody waits for minutes."""
+    """Evaluated every second, so that no test waits for minutes."""
     return {**group, "interval": "1s"}
 
 

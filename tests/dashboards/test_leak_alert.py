@@ -1,4 +1,4 @@
-"""A leak travels from killed Hermes processes to whoever is on call, and is taken back."""
+"""A leak of killed Hermes processes pages the engineer on call, and the alert is resolved."""
 
 from __future__ import annotations
 

@@ -152,6 +152,6 @@ def test_every_metric_is_of_use() -> None:
 
 
 def test_everything_recorded_is_read() -> None:
-    """What nobody looks at costs all the same at every evaluation."""
+    """A rule that nothing reads costs as much at every evaluation."""
     read = {name for _, expression in (*rules(), *panels()) for name in read_by(expression)}
     assert recorded() - read == set()

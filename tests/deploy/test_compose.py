@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.full, pytest.mark.xdist_group("docker")]
 
 
 def stand_in(docker: Engine, service: str, image: str, folder: Path) -> None:
-    """An image of that name with Debian's build of the program, run by nobody as the real ones."""
+    """An image of that name with Debian's build of the program, which `nobody` runs."""
     package, program, data = PROGRAMS[service]
     folder.mkdir()
     shutil.copy(unpacked("sid", package) / program, folder / service)

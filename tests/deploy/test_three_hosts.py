@@ -229,7 +229,7 @@ def test_a_host_is_cut_off_and_comes_back(dist: Path, tmp_path: Path) -> None:
             for _, each in hook.notifications
             if each["labels"]["alertname"] == ALERT
         }
-        assert down == {f"{by_wheel.address}:10749"}, "nobody was paged for the other two"
+        assert down == {f"{by_wheel.address}:10749"}, "no page for the other two"
 
 
 def settled(server: Prometheus, store: Prometheus) -> float:

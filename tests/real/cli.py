@@ -31,8 +31,7 @@ _NUMBERS = itertools.count(1)
 class Chat:
     """An interactive `hermes` that waits at its prompt.
 
-    What it does is followed on its screen: whoever looks into the database becomes one of those
-    who have it open.
+    Tests follow it on its screen: a process that reads the database has it open, too.
     """
 
     def __init__(self, hermes: Hermes, home: Path, window: Terminal) -> None:

@@ -1,7 +1,7 @@
 """A filesystem that can stop answering: a read-only FUSE mount served from here, by hand.
 
-It shows a folder as it is. While it hangs it takes requests and answers none, so that whoever
-asked is held by the kernel and cannot even be killed: what a dead network mount does.
+It shows a folder as it is. While it hangs it takes requests and answers none, so that the
+kernel holds the process that asked, and it cannot even be killed: as on a dead network mount.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class HangingFilesystem:
         try:
             os.write(self._device, header + answer)
         except OSError:
-            pass  # whoever asked is gone
+            pass  # the process that asked is gone
 
     def _answer(self, request: Request) -> bytes:
         path = self._paths[request.node] if request.node < len(self._paths) else b""
@@ -197,7 +197,7 @@ def _list(path: bytes, offset: int, size: int) -> bytes:
 
 @contextmanager
 def hanging_filesystem(source: Path, mount_point: Path) -> Iterator[HangingFilesystem]:
-    """Show `source` at `mount_point`; at the end whoever still waits for an answer is let go."""
+    """Show `source` at `mount_point`; at the end a process that still waits gets an error."""
     libc = ctypes.CDLL(None, use_errno=True)
     device = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
     target = os.fsencode(mount_point)

@@ -22,7 +22,7 @@ class MadeHome:
 
 
 def make_home(version: str, folder: Path, name: str = "home") -> MadeHome:
-    """Make a home below `folder` through the real classes of `version`; cold, nobody holds it."""
+    """Make a home below `folder` through the real classes of `version`; no process has it open."""
     hermes = python_for(version)
     path = folder / name
     facts = hermes.run(

@@ -108,7 +108,7 @@ def check_metrics(exposition: str) -> str:
 
 
 def free_port() -> int:
-    """One that stays free: the system gives none of these to whoever asks for any port."""
+    """One that stays free: the system gives none of these to a program that asks for any port."""
     while True:
         port = 20_000 + secrets.randbelow(12_000)
         with socket.socket() as probe:

@@ -1,4 +1,4 @@
-"""Running the project as a user who is nobody in particular, wherever it and Python are installed.
+"""Running the project as an ordinary user, in any place where it and Python are installed.
 
 A test process is root, and its interpreter or checkout may lie below a folder that only root can
 enter. In a mount namespace of its own such a folder is replaced by one that shows nothing else.

@@ -41,7 +41,7 @@ NOBODY = 65534
 
 @pytest.fixture
 def home(model: StubModel, tmp_path: Path) -> Path:
-    """A home that nobody has used yet."""
+    """A home that no process has used yet."""
     home = tmp_path / "home"
     model.configure(home)
     return home
@@ -222,7 +222,7 @@ def test_a_chat_somewhere_else_on_this_host_is_seen(
 
 
 def test_an_agent_that_cannot_see_everybody_calls_nobody_dead(open_folder: Path) -> None:
-    """The home is its own, but a process of somebody else may have it open."""
+    """The home is its own, but a process of another user may have it open."""
     home, leaked = leak_by_hand(open_folder)
     give_to(NOBODY, open_folder)
     row = sessions_seen_by(as_user(NOBODY), home, open_folder)[leaked]

@@ -1,4 +1,4 @@
-"""What a home's run journal tells the agent, whoever wrote it."""
+"""What a home's run journal tells the agent, whichever process wrote it."""
 
 from __future__ import annotations
 

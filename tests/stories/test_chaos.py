@@ -507,7 +507,7 @@ def add_sessions(home: Path, count: int) -> None:
 
 @pytest.fixture
 def trusted_folder() -> Iterator[Path]:
-    """A folder in which homes are adopted without being named: nobody else can swap them."""
+    """A folder in which homes are adopted without being named: no other user can swap them."""
     with tempfile.TemporaryDirectory(dir="/run", prefix="hermes-exporter-test-") as folder:
         yield Path(folder)
 

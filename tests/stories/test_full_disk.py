@@ -79,7 +79,7 @@ def home(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def owner(home: Path) -> Iterator[Crew]:
-    """An ordinary user, for whom no blocks are set aside; started when the home is mounted."""
+    """An ordinary user, who may not use the reserved blocks; started when the home is mounted."""
     assert home.exists()
     with crew(as_user(OWNER)) as started:
         yield started

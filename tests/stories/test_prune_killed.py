@@ -144,7 +144,7 @@ def picture(home: Path) -> dict[str, Any]:
 
 
 def measure(crew: Crew, home: Path, what: str) -> float:
-    """How long it takes when nobody kills it."""
+    """How long it takes when it is not killed."""
     began = time.monotonic()
     crew.work(home, what)
     return time.monotonic() - began

@@ -195,7 +195,7 @@ def open_again_and_again(home: Path, times: int) -> None:
 
 @pytest.mark.full
 def test_the_usual_way_of_opening_does_kill_such_a_holder(tmp_path: Path) -> None:
-    """What all this care is for: `mode=ro` starts -shm afresh under whoever has it mapped."""
+    """Why this care is needed: `mode=ro` makes -shm anew under a process that has it mapped."""
     script = (
         "import apsw, os, sys\n"
         "flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI\n"

@@ -37,7 +37,7 @@ LEAKED = [f"20260101_08000{number}_abcdef" for number in range(4)]
 
 @pytest.fixture
 def home(model: StubModel, tmp_path: Path) -> Path:
-    """A home that nobody has used yet."""
+    """A home that no process has used yet."""
     home = tmp_path / "home"
     model.configure(home)
     return home

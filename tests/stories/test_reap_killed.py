@@ -79,7 +79,7 @@ def home(template: Path, tmp_path: Path) -> Path:
 
 
 def measure(crew: Crew, home: Path, what: str) -> float:
-    """How long it takes when nobody kills it."""
+    """How long it takes when it is not killed."""
     began = time.monotonic()
     crew.work(home, what)
     return time.monotonic() - began

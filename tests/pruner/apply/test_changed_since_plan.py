@@ -185,7 +185,7 @@ def test_a_person_whose_run_was_called_off_is_told_that_nothing_was_done(home: P
 def test_a_large_session_that_comes_to_life_halfway_is_found_by_search_again(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is taken out of the text index in slices; then somebody resumes it."""
+    """It is taken out of the text index in slices; then a person resumes it."""
     plan = planned(home, [LARGE])
     slices = 0
     with prunable_process(HERMES, home, *GATEWAY) as gateway:

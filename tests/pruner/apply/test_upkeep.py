@@ -147,7 +147,7 @@ def test_a_hermes_that_starts_while_vacuum_runs_again_and_again_is_not_hurt(home
     with ThreadPoolExecutor() as pool:
         working = pool.submit(vacuum_until_started)
         try:
-            wait_until(lambda: done, "it is vacuumed while nobody is there")
+            wait_until(lambda: done, "it is vacuumed while no process has it open")
             with hermes_process(python_for(NEWEST), home, *GATEWAY) as hermes:
                 hermes.ask("append", session="20260101_000001_aaaaaa")
                 started.set()

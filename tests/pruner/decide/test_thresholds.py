@@ -167,7 +167,7 @@ def orphan(name: str, **changes: Any) -> SessionFile:
 
 
 def transcripts(count: int, **more: Any) -> Inventory:
-    """Some that are somebody's, and orphans of 10 bytes."""
+    """Files that belong to sessions, and orphans of 10 bytes."""
     own = (file(f"own{n}", session_id="open", allocated_bytes=0) for n in range(5 * count))
     lost = (orphan(f"lost{n:03}", days=99 - n, allocated_bytes=10) for n in range(count))
     return inventory(

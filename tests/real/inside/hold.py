@@ -83,7 +83,7 @@ class Holder:
         while not self._stop.is_set():
             try:
                 self._database.append_message(session, "user", f"message {self._written}")
-            except Exception as error:  # noqa: BLE001 - reported to whoever asked for the writing
+            except Exception as error:  # noqa: BLE001 - reported to the test that asked for it
                 self._failure = f"{type(error).__name__}: {error}"
                 return
             self._written += 1

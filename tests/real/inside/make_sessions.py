@@ -109,7 +109,7 @@ def _rewritten(database: SessionDB) -> dict[str, str]:
 
 
 def _held(database: SessionDB) -> dict[str, str]:
-    """Open sessions that rightly have nobody running them."""
+    """Open sessions that no process needs to run."""
     from hermes_cli.goals import GoalManager  # type: ignore[import-not-found]
 
     with ago(5 * DAY):

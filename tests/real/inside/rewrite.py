@@ -97,7 +97,7 @@ class Rewriter(Holder):
         ]
 
     def checkpoint(self) -> list[int]:
-        """Whether somebody was in the way of emptying the WAL, its frames, those written back."""
+        """Whether a process kept the WAL from being emptied, its frames, those written back."""
         return list(self._rows("PRAGMA wal_checkpoint(TRUNCATE)")[0])
 
     def _rows(self, sql: str) -> list[tuple[Any, ...]]:
