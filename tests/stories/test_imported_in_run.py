@@ -65,6 +65,57 @@ def test_all_of_the_import_stays(
     else:
         done = execution.execute(plan, target_of(home, SEEN), keep_seconds=KEEP_SECONDS)
     assert len(files) == 60
-    assert done.outcome is RunOutcome.DONE
+    assert done.outcome is (RunOutcome.PARTIAL if undone else RunOutcome.DONE)
     assert sql(home, "PRAGMA integrity_check") == "ok"
-    assert sql(home, "SELECT id FROM sessions ORDER BY id").split() == [*IMPORTED, NEW]
+    assert sessions_of(home) == [*IMPORTED, NEW]
+
+
+@pytest.mark.parametrize("starts_hermes", [False, True], ids=["import", "then Hermes"])
+def test_what_an_import_has_replaced_can_be_given_back_again(
+    home: Path, hermes: Hermes, backup: Path, starts_hermes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = sessions_of(home)
+    run = execution.execute(plan_all(home), target_of(home, SEEN), keep_seconds=KEEP_SECONDS).run
+    assert run
+    assert not sessions_of(home)
+    module: Any = undoing
+    real, files = module.restore, []
+
+    def first_import(*arguments: Any) -> Any:
+        files.append(arguments)
+        if len(files) == 3:
+            hermes.call(home, "import", backup, "--force")
+            if starts_hermes:
+                with hermes_process(hermes, home) as process:
+                    process.ask("leak", session=NEW)
+        return real(*arguments)
+
+    monkeypatch.setattr(module, "restore", first_import)
+    undoing.undo(run, target_of(home, SEEN))
+    assert undoing.undo(run, target_of(home, SEEN)).outcome is RunOutcome.DONE
+    there = [*IMPORTED, NEW] if starts_hermes else IMPORTED
+    assert sessions_of(home) == sorted([*before, *there])
+
+
+def test_what_hermes_writes_while_the_files_come_back_leaves_the_undo_complete(
+    home: Path, hermes: Hermes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = sessions_of(home)
+    run = execution.execute(plan_all(home), target_of(home, SEEN), keep_seconds=KEEP_SECONDS).run
+    module: Any = undoing
+    real, files = module.restore, []
+
+    def first_start(*arguments: Any) -> Any:
+        files.append(arguments)
+        if len(files) == 3:
+            with hermes_process(hermes, home) as process:
+                process.ask("leak", session=NEW)
+        return real(*arguments)
+
+    monkeypatch.setattr(module, "restore", first_start)
+    assert undoing.undo(run or "", target_of(home, SEEN)).outcome is RunOutcome.DONE
+    assert sessions_of(home) == sorted([*before, NEW])
+
+
+def sessions_of(home: Path) -> list[str]:
+    return sql(home, "SELECT id FROM sessions ORDER BY id").split()

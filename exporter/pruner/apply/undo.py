@@ -10,6 +10,7 @@ import apsw
 from msgspec import structs
 
 from exporter.errors import DatabaseError
+from exporter.hermes.database import file_state
 from exporter.pruner.apply.recovery import (
     BY_ACTION,
     RESTORE_ACTION,
@@ -19,7 +20,7 @@ from exporter.pruner.apply.recovery import (
     sessions_in_trash,
 )
 from exporter.pruner.apply.registry import removers_for
-from exporter.pruner.apply.restore_sessions import SessionRestorer
+from exporter.pruner.apply.restore_sessions import SessionRestorer, what_was_restored
 from exporter.pruner.models import Act
 from exporter.runs.folder import RunError
 from exporter.runs.journal import RunJournal, refuse_other_kind, running_on
@@ -119,15 +120,19 @@ class RunRestorer:
         restoring = [self._restoring(each) for each in done]
         record.begin(self._kind, restoring, by_hand=self._kind is RunKind.UNDO)
         pairs = list(zip(record.actions, done, strict=True))
+        sessions = [each for each, taken in pairs if is_session(taken)]
         try:
             # Rows, then their files: killed in between, no transcript is without its session.
-            self._restore_sessions([each for each, taken in pairs if is_session(taken)], trash)
+            self._restore_sessions(sessions, trash)
             empty_wal(self._target)  # files take long: someone may import meanwhile
+            left = file_state(self._target.database)
             self._restore_others([pair for pair in pairs if not is_session(pair[1])], trash)
             self._target.refuse_replaced()
+            if not self._target.openers.pids and file_state(self._target.database) != left:
+                self._look_again(sessions, trash)
         except DatabaseError as error:
             if isinstance(error, ReplacedError):
-                record.reopen([each for each, taken in pairs if is_session(taken)])
+                record.reopen(sessions)
             record.why = not_known(self._run, error)
             outcome = structs.replace(record.outcome(), outcome=RunOutcome.UNKNOWN)
         else:
@@ -178,6 +183,13 @@ class RunRestorer:
             return
         self._merge_index()
         take_all(self._target, self._record, actions, SessionRestorer(self._pacer, trash))
+
+    def _look_again(self, sessions: Sequence[RecordedAction], trash: RunTrash) -> None:
+        """After state.db was written while the files came back: by Hermes, or by an import."""
+        done = [each for each in sessions if self._record.is_done(each)]
+        self._record.reopen(done)
+        why = "another state.db was put in its place before the undo was over"
+        self._record.settle(what_was_restored(self._target, done, trash, why))
 
     def _merge_index(self) -> None:
         """Merge what deletions left in the text index: the messages then fit where they were.
