@@ -5,7 +5,8 @@ from both ends up to the damage. An action that cannot be decoded, or is missing
 replaced by an entry that says so, so that an undo names it. The damaged file is kept.
 
 It is judged and read in a copy in memory, where nothing but damage can fail: no lock, no full disk
-and no bad sector make a whole journal look damaged.
+and no bad sector make a whole journal look damaged. That takes memory of twice the journal's size,
+and no more: the memory of a worker is limited.
 """
 
 from __future__ import annotations
@@ -107,11 +108,13 @@ def _trashed(folder: RunFolder) -> list[str]:
         return []  # the trash cannot be opened: nothing can be restored from it
 
 
-def _content(folder: RunFolder) -> bytes:
+def _content(folder: RunFolder) -> bytearray:
     try:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         with open(os.open(FILE, flags, dir_fd=folder.descriptor), "rb") as file:
-            return file.read()
+            content = bytearray(os.fstat(file.fileno()).st_size)
+            file.readinto(content)
+            return content
     except OSError as error:
         raise unusable(os.path.join(folder.path, FILE), error) from error
 
@@ -124,16 +127,17 @@ def _template() -> apsw.Connection:
     return connection
 
 
-def _in_memory(content: bytes) -> apsw.Connection:
+def _in_memory(content: bytearray) -> apsw.Connection:
+    """Return a connection to a copy."""
     connection = apsw.Connection(":memory:")
     connection.deserialize("main", content)
     return connection
 
 
-def _repaired(content: bytes) -> apsw.Connection:
+def _repaired(content: bytearray) -> apsw.Connection:
     """A copy whose first page, which has SQLite's header and the tables' names, is as it must be.
 
-    A byte in it could make all of the journal unreadable.
+    A byte in it could make all of the journal unreadable. `content` gets that page, too.
     """
     with closing(_template()) as template:
         pages = bytearray(template.serialize("main"))
@@ -143,7 +147,8 @@ def _repaired(content: bytes) -> apsw.Connection:
         rows = _rows(damaged, "SELECT tbl_name, name, rootpage FROM sqlite_schema ORDER BY rowid")
     pages_of = {name: page for *names, page in rows for name in names}
     pages[_LENGTH] = bytes(12)
-    connection = _in_memory(bytes(pages[:size]) + content[size:])
+    content[:size] = pages[:size]
+    connection = _in_memory(content)
     connection.execute("PRAGMA writable_schema=ON")
     for name in _PAST:  # these were added later, on any page
         if name in pages_of:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
@@ -233,6 +235,29 @@ def test_a_journal_whose_past_is_damaged_keeps_the_rest_of_it(home: Path) -> Non
     in_the_schema(home)
     settle(home)
     assert without_lines(seen(home)) == before
+
+
+LARGE_BYTES = 64 << 20
+REPAIR = """
+import os, re, resource, sys
+from pathlib import Path
+from exporter.runs.journal import mend_journal
+used = int(re.search(r"VmData:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) << 10
+most = used + int(sys.argv[2])
+resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+print(mend_journal(sys.argv[1], os.geteuid()))
+"""
+
+
+def test_the_repair_of_a_large_journal_takes_memory_of_twice_its_size(home: Path) -> None:
+    sql_of_journal(home, "CREATE TABLE added_later (a)")
+    sql_of_journal(home, f"INSERT INTO added_later VALUES (zeroblob({LARGE_BYTES}))")
+    before = [each.id for each in runs_of(home)]
+    in_a_text(home)
+    limited = [sys.executable, "-c", REPAIR, str(home), str(LARGE_BYTES * 5 // 2)]
+    answered = subprocess.run(limited, capture_output=True, text=True, check=False)
+    assert (answered.returncode, answered.stdout) == (0, "True\n"), answered.stderr
+    assert [each.id for each in runs_of(home)] == before
 
 
 # A journal that is whole
