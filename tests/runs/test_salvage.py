@@ -237,6 +237,43 @@ def test_a_journal_whose_past_is_damaged_keeps_the_rest_of_it(home: Path) -> Non
     assert without_lines(seen(home)) == before
 
 
+class CountingRow(tuple[Any, ...]):
+    """A row that counts how often one was compared with another."""
+
+    __slots__ = ()
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        CountingRow.compared += 1
+        return super().__eq__(other)
+
+    __hash__ = tuple.__hash__
+
+
+def test_a_run_of_very_many_actions_is_not_compared_row_by_row(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = 3_000
+    run = noted(home, time.time(), RunKind.PRUNE, deletions(*map(str, range(many))))
+    with closing(apsw.Connection(str(file_of(home)))) as connection:
+        pages: list[Any] = connection.execute(
+            "SELECT pageno, pgsize FROM dbstat "
+            "WHERE name = 'actions' AND pagetype = 'leaf' ORDER BY path"
+        ).fetchall()
+    page, size = pages[len(pages) // 2]
+    with file_of(home).open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(bytes(size))
+    monkeypatch.setattr(CountingRow, "compared", 0)
+    traced = [lambda each: each.set_row_trace(lambda _, row: CountingRow(row))]
+    monkeypatch.setattr(apsw, "connection_hooks", traced)
+    assert mend_journal(str(home), os.geteuid())
+    assert CountingRow.compared < many
+    with journal_of(str(home), os.geteuid()) as journal:
+        assert journal is not None
+        assert many * 0.9 < len(journal.actions(run)) <= many
+
+
 LARGE_BYTES = 64 << 20
 REPAIR = """
 import os, re, resource, sys
