@@ -36,7 +36,7 @@ _MANY: Final = 256
 
 
 class Workdirs:
-    """Answers for one home; mounts are read once a minute, many answers are kept for five."""
+    """Answers for one home. Mounts are read once a minute; many answers are kept five minutes."""
 
     def __init__(self, home: str, mountinfo: str = "/proc/self/mountinfo") -> None:
         self._home = os.fsencode(home)

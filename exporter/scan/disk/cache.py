@@ -46,10 +46,10 @@ HUGE_PAUSE_RATIO: Final = 50
 _SHARED_REPOS: Final = 12
 """Below that, starting another process costs more than it saves."""
 _SHARE_SCANS: Final = 4
-"""How often the names of a large folder are listed to check the next share of its files."""
+"""One scan in this many lists a large folder and checks the next share of its files."""
 
 _KEPT_SHARE: Final = 20
-"""Of the kept readings, at most one part in this many is due to be made again at once."""
+"""At the start, at most one in this many kept readings is due to be made again."""
 
 Skip = Callable[[bytes, bytes], bool]
 """Called with a folder and a name: True if this subfolder is not part of the cache."""
@@ -85,10 +85,10 @@ class DiskCache:
         self._complete: tuple[int, bool] = (-1, False)
 
     def use(self, kept: list[KeptRepo], seconds_ago: float) -> None:
-        """Start with readings of an earlier process, which ended so long ago.
+        """Start with readings of an earlier process, which ended `seconds_ago`.
 
-        A repository whose folder has changed since is read. Of the others the oldest readings are
-        made again in turn, as in one process, so that a wrong one is corrected in time.
+        A repository whose folder has changed since is read. The others are read again in turn, the
+        oldest reading first, as if that process went on: so a wrong reading is corrected in time.
         """
         self._kept = {each.path: each for each in kept}
         turn = max(0.0, seconds_ago) / self._full_interval_seconds

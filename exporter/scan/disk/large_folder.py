@@ -1,8 +1,8 @@
 """Tell if any file of a large folder changed, without checking all of them.
 
 Names that appear or disappear change the folder itself. A file that grows does not. So each scan
-checks the newest files, and a share of the others in turn. The growth of one of the newest files is
-reported, so that the folder need not be read again.
+checks the newest files, and every few scans a share of all files, in turn. The growth of one of the
+newest files is reported, so that the folder need not be read again.
 """
 
 from __future__ import annotations

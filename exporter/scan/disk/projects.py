@@ -41,7 +41,7 @@ class Projects:
         return self._store.problem
 
     def refresh(self, repos: DiskCache, now: float, monotonic: float, *, has_store: bool) -> None:
-        """Look up the working directories of all projects; the home must be the working directory.
+        """Look up the working directories of all projects; the current directory must be the home.
 
         The states are kept while nothing has changed and all answers are still valid.
         """
@@ -60,7 +60,7 @@ class Projects:
         self._stored = [
             (project, self._state(project.workdir, project.last_touch, now)) for project in stored
         ]
-        # A small number of answers is not kept at all.
+        # With few working directories, each scan looks them all up again.
         self._known = known if self._workdirs.remembers() else None
         self._judged_at = now
         self._counts = self._count()

@@ -1,7 +1,7 @@
 """Read one shadow repository, completely, or with trust in what git never changes in place.
 
 Git replaces `index` in the repository's own folder at every snapshot, so the times of that folder
-show if a reading is needed. A reading for changes that they do not show is made cheaper: only logs
+show if a reading is needed. A check for changes that these times do not show reads less: only logs
 grow in place, git replaces all other files. So while no folder without subfolders changed (most are
 `objects/xx`), the files in these folders are not checked.
 """
