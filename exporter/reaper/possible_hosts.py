@@ -1,8 +1,9 @@
 """The table of processes: how long a session must be idle beside which kind of process.
 
 Hermes does not record which process runs which session, and a process can resume a row without a
-trace. So nothing is guessed. Each process that has the database open has a line in the table, and
-the largest line decides:
+trace. So nothing is guessed. A process that may run a session is a possible host of it; elsewhere a
+host is a machine. Each process that has the database open has a line in the table, and the largest
+line decides:
 
     no process, or only cleared ones     min_idle               proven
     a server (gateway, cron)             presume_after.server   presumed

@@ -7,9 +7,9 @@ make a session look idle.
   has the database open was stopped or frozen.
 - A session counts as changed at the scan that first saw its current state. At the first scan of a
   boot every session counts as changed.
-- The agent stores what was watched from time to time and gives it to the next worker, and to what
-  commands ask it to do. A session that changed in between no longer matches and counts as changed;
-  a process that wrote in between no longer counts as silent.
+- From time to time the agent stores what was watched. It gives this to the next worker, and to the
+  runs that commands ask for. A session that changed in between no longer matches and counts as
+  changed; a process that wrote in between no longer counts as silent.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ class WatchedIdleness:
         for session_id, session in sessions.items():
             known = self.sessions.get(session_id)
             if known is None:
-                # A session older than the last scan may have been absent together with its
-                # database: then a silent chat may well run it.
+                # A session that began before the last scan, and was not there, may have been away
+                # with its whole database. Then a chat that has been silent since may still run it.
                 began_since = last_scan is not None and session.started_at >= last_scan
                 is_new = began_since and session_id not in reopened
                 unseen = SessionHistory(presence=new if is_new else old)
@@ -118,9 +118,7 @@ class WatchedIdleness:
         self._earlier = {}
 
     def _advance(self, moment: BootTime, stopped: bool) -> None:
-        """Advance the time. An interval does not count if a process was stopped at either end of
-        it.
-        """
+        """Advance the time, except by an interval at whose start or end a process was stopped."""
         if self._scanned_at is not None and (stopped or self._stopped):
             self._paused_seconds += max(0.0, moment.monotonic - self._scanned_at)
             self.changed = True
