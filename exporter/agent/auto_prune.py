@@ -211,7 +211,7 @@ class AutomaticPruner:
         open_runs, evidence = state.unfinished_runs, state.evidence
         if self._settling_tried.get(state.home.path) == open_runs or evidence is None:
             return False
-        # The first time also without unfinished runs: this makes the reserve for a full disk.
+        # The first time even if no run is unfinished: this makes the reserve for a full disk.
         self._settling_tried[state.home.path] = open_runs
         if not state.home.may_write:
             return False
@@ -262,8 +262,8 @@ class AutomaticPruner:
     def _note_result(self, state: HomeState, why: str) -> None:
         """Note how a run went; `why` is empty if it succeeded.
 
-        After each failure in a row the next try waits longer: a run costs a process, and what
-        failed it (a read-only disk) often stays. The log has one line per change of state.
+        After each failure in a row the next try waits longer: a run costs a process, and its
+        cause (a read-only disk) often stays. The log has one line per change of state.
         """
         path = state.home.path
         if self._stopping:  # the worker was ended by us: this is no failure
