@@ -16,7 +16,7 @@ ATTEMPTS: Final = 6
 """Attempts at a transaction that lasts too long: the machine may just be busy."""
 ALONE_AFTER: Final = 3
 """After this many attempts a session gets its own transaction, to see if it alone is too long."""
-_PAUSE: Final = 1.0
+_PAUSE_RATIO: Final = 1.0
 """Seconds left to other writers for each second that the write lock was held."""
 _LEAST_PAUSE_SECONDS: Final = 0.005
 
@@ -61,9 +61,10 @@ class Pacer:
     def give_turn(self, writer: Writer) -> None:
         """After a transaction: other writers get as long as it held the lock, from its release on.
 
-        Time in which the next one is prepared (read, compressed, checked) counts as pause.
+        They get `Target.pause_seconds` at most. Time in which the next one is prepared (read,
+        compressed, checked) counts as pause.
         """
-        pause = max(_PAUSE * writer.held_seconds, _LEAST_PAUSE_SECONDS)
+        pause = max(_PAUSE_RATIO * writer.held_seconds, _LEAST_PAUSE_SECONDS)
         self._next_at = writer.released_at + min(pause, self.target.pause_seconds)
 
     def wait_turn(self) -> None:
