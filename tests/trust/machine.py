@@ -206,9 +206,10 @@ class Machine:
         """`--resume`, `/resume`: the row is reopened, if the process is a chat of Hermes."""
         process.on = session.id
         process.written += 10
+        home = self._home_of(process)
+        row = self.seen[home.path].rows[session.id]
+        process.has_nothing = not row.tokens
         if process.kind in ("chat", "tui"):
-            home = self._home_of(process)
-            row = self.seen[home.path].rows[session.id]
             if row.tokens:
                 self.stage.write(
                     home,
@@ -251,6 +252,7 @@ class Machine:
         self.stage.write(home, *rows, count)
         session.tokens += tokens
         process.written += 1000
+        process.has_nothing = False
         self.model.active(home, session)
         came_later = session.reaped_true is not None and process.since >= session.reaped_true
         # One that takes up an emptied session shows as activity after our end, like these.
@@ -302,7 +304,7 @@ class Machine:
 
     def _branch(self, step: Step) -> None:
         process = self._process(step.a, "chat")
-        if process is None or process.on is None:
+        if process is None or process.on is None or process.has_nothing:
             return
         home = self._home_of(process)
         old = home.sessions[process.on]
@@ -322,7 +324,7 @@ class Machine:
     def _rotate(self, step: Step) -> None:
         """Compression by rotation: the conversation goes on in a child."""
         process = self._process(step.a, "chat", "tui", "program")
-        if process is None or process.on is None:
+        if process is None or process.on is None or process.has_nothing:
             return
         home = self._home_of(process)
         old = home.sessions[process.on]

@@ -57,6 +57,8 @@ class Process:
     written: int = 0
     named: str | None = None
     may_resume: bool = False
+    has_nothing: bool = False
+    """It took up a session without messages: Hermes refuses to compress or branch it."""
     since: float = 0.0
     """True time of its start."""
 
