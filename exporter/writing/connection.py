@@ -191,7 +191,7 @@ class Writer:
             self.connection.set_progress_handler(None)
             if self.connection.in_transaction:
                 self.connection.execute("ROLLBACK")
-            self._watch.note_wal_start(self._path)
+            self._watch.note_wal_start(self._path, self._is_untouched_since)
             self.held_seconds = transaction.seconds
             self.released_at = self._monotonic()
         if self._growth.is_large:
@@ -232,6 +232,13 @@ class Writer:
         except apsw.Error:
             return False  # what is there now is no database
         return self._data_version != before
+
+    def _is_untouched_since(self) -> bool:
+        """True if no other process has committed, or begun the WAL anew, since the transaction."""
+        try:
+            return self._connection_version() == self._data_version
+        except apsw.Error:
+            return False
 
     def _connection_version(self) -> int:
         return int(self.connection.pragma("data_version"))
@@ -276,7 +283,7 @@ class Writer:
             self.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         except (apsw.BusyError, apsw.LockedError):
             return False
-        self._watch.note_wal_start(self._path)
+        self._watch.note_wal_start(self._path, self._is_untouched_since)
         return True
 
     def _begin(self) -> None:
@@ -349,7 +356,7 @@ def writing(
             watch=watch,
         )
         connection.pragma("schema_version")  # from here on no other process removes the WAL
-        watch.note_wal(path)
+        watch.note_wal(path, lambda: writer.refuse_replaced(During.NO_CONNECTION))
         try:
             yield writer
         except (apsw.Error, UnicodeDecodeError):

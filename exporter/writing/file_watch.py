@@ -90,17 +90,24 @@ class FileWatch:
         """From now on only another inode counts."""
         self._is_shared = True
 
-    def note_wal(self, path: str) -> None:
-        """Note the WAL that our connection uses, after it was opened."""
-        self._wal = _read_wal(path)
+    def note_wal(self, path: str, look: Callable[[], None]) -> None:
+        """Note the WAL that our connection uses, after it was opened.
 
-    def note_wal_start(self, path: str) -> bool:
+        `look` refuses a replaced file once more. It looks after the WAL was read: what a process
+        does in between then shows in the WAL, which is not as noted.
+        """
+        found = _read_wal(path)
+        look()
+        self._wal = found
+
+    def note_wal_start(self, path: str, is_ours: Callable[[], bool] = lambda: True) -> bool:
         """Note how the WAL begins now; True if it still begins as it was noted.
 
-        It is the same file as long as we are connected.
+        It is the same file as long as we are connected. `is_ours` tells afterwards if only we can
+        have written it: what another process has begun anew is not noted.
         """
         found, noted = _read_wal(path), self._wal
-        if found and noted and found.identity == noted.identity:
+        if found and noted and found.identity == noted.identity and is_ours():
             self._wal = found
         return found == noted
 
@@ -149,7 +156,10 @@ class FileWatch:
             look()
         if changed and not self._is_shared and same_wal and not _are_in_wal(changed, path + "-wal"):
             is_empty = self._wal is not None and not self._wal.header
-            if during is not During.CONNECTION or not is_empty or not written_beside():
+            if during is not During.CONNECTION:
+                return True
+            # Again: a process may have begun it anew while the pages were looked for in it.
+            if _read_wal(path) == self._wal and not (is_empty and written_beside()):
                 return True
         self._noted, self._pages = found, _sample(read, found.size_bytes)
         return False

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import replace as replaced_fields
 from pathlib import Path
+from typing import Any
 
+import apsw
 import pytest
 
 from exporter.errors import DatabaseError
@@ -16,8 +19,9 @@ from exporter.pruner.apply.execute import execute
 from exporter.pruner.apply.undo import undo
 from exporter.runs.journal import running_on
 from exporter.runs.models import RunOutcome
+from exporter.writing import connection
 from exporter.writing.connection import Writer
-from exporter.writing.file_watch import ReplacedError
+from exporter.writing.file_watch import FileWatch, ReplacedError
 from tests.support.evidence import puppet
 from tests.support.home_scans import sql
 from tests.support.reaping import dump, target_of
@@ -229,6 +233,57 @@ def test_a_process_that_came_and_went_before_our_first_transaction(home: Path) -
         passing(home, "CREATE TABLE theirs (n)", "PRAGMA wal_checkpoint(TRUNCATE)")
         fill(writer)
     assert sql(home, "SELECT COUNT(*) FROM large") == "1"
+    assert sql(home, "PRAGMA integrity_check") == "ok"
+
+
+def test_a_process_that_came_and_went_while_we_connected(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No version of the database was known by then with which ours could be compared."""
+    connect = connection._connect
+
+    def after_another(path: str) -> apsw.Connection:
+        passing(home, "CREATE TABLE theirs (n)", "PRAGMA wal_checkpoint(TRUNCATE)")
+        return connect(path)
+
+    target = target_of(home, SEEN)
+    monkeypatch.setattr(connection, "_connect", after_another)
+    with running_on(target, "test"), target.writing() as writer:
+        monkeypatch.undo()
+        fill(writer)
+    assert sql(home, "SELECT COUNT(*) FROM large") == "1"
+
+
+class WatchWithAMoment(FileWatch):
+    """Lets something happen once, right before it notes how the WAL begins."""
+
+    moment: Callable[[], object] | None = None
+
+    def note_wal_start(self, path: str, *more: Any) -> bool:
+        happen, self.moment = self.moment, None
+        if happen is not None:
+            happen()
+        return super().note_wal_start(path, *more)
+
+
+@BEGUN_ANEW
+def test_a_process_that_came_and_went_right_after_a_commit(
+    home: Path, statements: Sequence[str]
+) -> None:
+    """How the WAL began then was noted as ours, and the changed pages were not in it."""
+    watch = WatchWithAMoment()
+    target = replaced_fields(target_of(home, SEEN), watch=watch)
+    later = "INSERT INTO theirs VALUES (1)"
+
+    def note_moment() -> None:
+        watch.moment = lambda: passing(home, "CREATE TABLE theirs (n)", *statements, later)
+
+    with running_on(target, "test"), target.writing() as writer:
+        fill(writer)
+        fill(writer, note_moment)
+        fill(writer)
+    assert sql(home, "SELECT COUNT(*) FROM large") == "3"
+    assert sql(home, "SELECT COUNT(*) FROM theirs WHERE n = 1") == "1"
     assert sql(home, "PRAGMA integrity_check") == "ok"
 
 
