@@ -68,6 +68,26 @@ def test_what_does_not_pass_is_tried_once(target: Target, pauses: list[float]) -
     assert (ask.times, pauses) == (1, [])
 
 
+@pytest.mark.parametrize(
+    "failure", [None, apsw.CorruptError("malformed"), DatabaseError(Trouble.CORRUPT, "malformed")]
+)
+def test_what_was_read_counts_for_nothing_if_a_process_wrote_meanwhile(
+    target: Target, failure: Exception | None
+) -> None:
+    """A cold database is read without locks; also what looks damaged may be half of a write."""
+
+    def read_beside() -> None:
+        with puppet() as process, target.reading() as connection:
+            assert connection.execute("SELECT COUNT(*) FROM sessions").get == 3
+            process.do(f"connection = connect({target.database!r})")
+            if failure is not None:
+                raise failure
+
+    with pytest.raises(DatabaseError) as caught:
+        read_beside()
+    assert caught.value.trouble is Trouble.MOVED_WHILE_READING
+
+
 @pytest.mark.parametrize("file", ["state.db", "state.db-shm"])
 def test_nothing_is_opened_beside_a_process_that_lost_a_lock(tmp_path: Path, file: str) -> None:
     """Even a reader would start the WAL again below that process, which then loses its writes."""
