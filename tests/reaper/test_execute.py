@@ -17,6 +17,7 @@ import apsw
 import pytest
 
 from exporter.evidence.openers import KnownOpeners
+from exporter.hermes.database import leave_wal_in_place
 from exporter.reaper.reap import execute
 from exporter.reaper.reopen import undo
 from exporter.runs.folder import RunBusyError
@@ -234,23 +235,28 @@ def test_what_happens_between_the_last_look_and_the_write_lock_wins(newest: Leak
 def test_a_process_that_resumes_between_the_last_look_and_the_write_lock_wins(
     newest: Leaky,
 ) -> None:
-    """It came a moment after it was looked who is there, and the row is as open as it was."""
+    """It came while the reap waited for the lock, and the row is as open as it was."""
     plan, place = planned(newest.path)
+    blocker = apsw.Connection(str(newest.path / "state.db"))
+    leave_wal_in_place(blocker)
     with ExitStack() as stack:
         resumed: list[Holder] = []
 
-        def monotonic() -> float:
-            """It is asked for the first time when it has been looked who is there."""
+        def wait(seconds: float) -> None:
             if not resumed:
+                blocker.execute("ROLLBACK")
                 came = hermes_process(newest.hermes, newest.path, "--resume", FIRST)
                 resumed.append(stack.enter_context(came))
                 resumed[0].ask("resume", session=FIRST)
-            return time.monotonic()
 
-        outcome = execute(plan, replace(place, monotonic=monotonic), end_reason=REASON)
+        blocker.execute("BEGIN IMMEDIATE")
+        # No time passes: a look at who is there would count if one were made before the lock.
+        hurried = replace(place, sleep=wait, monotonic=lambda: 0.0)
+        outcome = execute(plan, hurried, end_reason=REASON)
         assert outcome.done == ()
         assert f"process {resumed[0].pid} has opened the database" in outcome.skipped[0].why
         assert resumed[0].ask("show", session=FIRST)["ended_at"] is None
+    blocker.close()
 
 
 def _holds_write_lock(home: Path) -> bool:
