@@ -173,6 +173,31 @@ def test_purging_frees_what_du_says_and_follows_nothing(full: Path, tmp_path: Pa
     assert removed_from(full) == (0, [])
 
 
+def test_a_folder_that_is_swapped_for_a_link_at_the_very_last_moment_is_not_followed(
+    full: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look and the opening: what is behind the link stays."""
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "precious").write_text("x")
+    really_open = os.open
+
+    def swap_then_open(path: bytes, flags: int, *, dir_fd: int) -> int:
+        monkeypatch.undo()
+        full.rename(tmp_path / "aside")
+        full.symlink_to(victim)
+        return really_open(path, flags, dir_fd=dir_fd)
+
+    above = os.open(full.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        monkeypatch.setattr(os, "open", swap_then_open)
+        removed = remove_tree(above, os.fsencode(full.name))
+    finally:
+        os.close(above)
+    assert len(removed.problems) == 1
+    assert (victim / "precious").read_text() == "x"
+
+
 def test_what_has_another_name_elsewhere_frees_nothing(full: Path, tmp_path: Path) -> None:
     os.link(full / "closed/file", tmp_path / "kept")
     size = du(full) - (tmp_path / "kept").stat().st_blocks * 512
