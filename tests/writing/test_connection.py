@@ -204,6 +204,26 @@ def test_a_process_that_came_keeps_the_wal(home: Path) -> None:
             assert wal_of(home) > 1 << 20
 
 
+def test_a_process_that_comes_during_the_checkpoint_keeps_the_wal(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was not there at the look before."""
+    with puppet() as process, writer(home) as found:
+        with found.transaction():
+            end_session(found.connection, FIRST, ENDED)
+        checkpoint = found.checkpoint
+
+        def checkpoint_beside() -> bool:
+            process.do(f"connection = sqlite3.connect({str(home / 'state.db')!r})")
+            process.do("connection.execute('SELECT id FROM sessions').fetchall()")
+            return checkpoint()
+
+        monkeypatch.setattr(found, "checkpoint", checkpoint_beside)
+        before = wal_of(home)
+        assert not found.truncate_wal()
+        assert wal_of(home) == before > 0
+
+
 # The lock
 
 
