@@ -6,10 +6,12 @@ import shutil
 import time
 from pathlib import Path
 
+import apsw
 import pytest
 from msgspec import structs
 
 from exporter.evidence.openers import KnownOpeners
+from exporter.hermes.database import leave_wal_in_place
 from exporter.reaper.reopen import undo
 from exporter.runs.folder import RunBusyError, RunError
 from exporter.runs.journal import running
@@ -75,6 +77,29 @@ def test_only_rows_that_are_as_the_run_left_them_are_given_back(home: Path) -> N
         }
         assert hermes.ask("show", session=LEAKED[1]) == before
         assert hermes.ask("show", session=LEAKED[3])["ended_at"] is None
+
+
+def test_what_hermes_does_while_an_undo_waits_for_the_write_lock_wins(home: Path) -> None:
+    """The rows were looked at before, and were all as the run had left them."""
+    run = reap(home).run or ""
+    blocker = apsw.Connection(str(home / "state.db"))
+    leave_wal_in_place(blocker)
+    with hermes_process(python_for(NEWEST), home, *GATEWAY) as hermes:
+
+        def wait(seconds: float) -> None:
+            if blocker.in_transaction:
+                blocker.execute("ROLLBACK")
+                hermes.ask("resume", session=LEAKED[0])
+                hermes.ask("end", session=LEAKED[0])
+
+        blocker.execute("BEGIN IMMEDIATE")
+        undone = undo(run, target_of(home, KnownOpeners((hermes.pid,)), sleep=wait))
+        assert sorted(undone.done) == sorted(LEAKED[1:])
+        assert [(each.target, each.why) for each in undone.skipped] == [
+            (LEAKED[0], "it has ended again since: cli_close")
+        ]
+        assert hermes.ask("show", session=LEAKED[0])["end_reason"] == "cli_close"
+    blocker.close()
 
 
 def test_what_was_given_back_is_not_given_back_again(home: Path) -> None:
