@@ -12,10 +12,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import apsw
 import pytest
 
 from exporter.evidence.openers import KnownOpeners
 from exporter.evidence.process import PinnedProcess
+from exporter.hermes.database import leave_wal_in_place
 from exporter.reaper import reopen
 from exporter.reaper.plan import Blocked, JudgedHome, plan_reap
 from exporter.reaper.reap import execute
@@ -235,6 +237,29 @@ def test_a_child_that_goes_on_from_it_gives_the_session_the_end_that_hermes_writ
     row = dump(home)[FIRST]
     assert (row["ended_at"], row["end_reason"]) == ("1800000000.5", "'compression'")
     assert healed(home) == NOTHING
+
+
+def test_a_session_that_hermes_opens_while_its_end_is_about_to_be_changed_stays_open(
+    home: Path, version: str
+) -> None:
+    """It had gone on in a child when it was looked at, before the wait for the write lock."""
+    reap(home)
+    child(home, "20260101_100000_bbbbbb", SUMMARY)
+    blocker = apsw.Connection(str(home / "state.db"))
+    leave_wal_in_place(blocker)
+    with hermes_process(python_for(version), home, *GATEWAY) as hermes:
+
+        def wait(seconds: float) -> None:
+            if blocker.in_transaction:
+                blocker.execute("ROLLBACK")
+                hermes.ask("resume", session=FIRST)
+
+        blocker.execute("BEGIN IMMEDIATE")
+        place = target_of(home, KnownOpeners((hermes.pid,)), sleep=wait)
+        assert reopen_active(place, ()) == NOTHING
+        assert not blocker.in_transaction
+        assert hermes.ask("show", session=FIRST)["ended_at"] is None
+    blocker.close()
 
 
 def test_a_session_that_grows_after_all_is_opened_again_whatever_its_children_said(
