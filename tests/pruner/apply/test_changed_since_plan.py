@@ -28,6 +28,7 @@ from exporter.writing.connection import Writer
 from exporter.writing.pacing import Pacer
 from tests.real.hermes import NEWEST, python_for
 from tests.real.holders import Holder
+from tests.support.evidence import puppet
 from tests.support.home_scans import sql
 from tests.support.reaping import GATEWAY, history, leaky_home, reap, target_of
 from tests.support.session_pruning import (
@@ -162,6 +163,29 @@ def test_a_process_that_came_while_the_write_lock_was_awaited_calls_it_off(home:
             ):
                 recheck.check_under_lock(transaction)
         blocker.close()
+
+
+def test_a_session_that_is_changed_after_it_was_put_into_the_trash_is_left_alone(
+    home: Path,
+) -> None:
+    """Also in what no rule asks for: an undo would give it back as it was before."""
+    change = f"UPDATE sessions SET model = 'another' WHERE id = '{FIRST}'"
+    plan = planned(home, [FIRST, SECOND])
+    with puppet() as process:
+        process.do(f"connection = connect({str(home / 'state.db')!r})")
+        process.do("connection.execute('BEGIN IMMEDIATE')")
+
+        def wait(seconds: float) -> None:
+            if process.do("connection.in_transaction") == "True":
+                process.do(f"connection.execute({change!r})")
+                process.do("connection.commit()")
+
+        outcome = prune(home, plan, target_of(home, KnownOpeners((process.pid,)), sleep=wait))
+    assert outcome.done == (SECOND,)
+    assert [(each.target, each.why) for each in outcome.skipped] == [
+        (FIRST, "it has been written to since it was put into the trash")
+    ]
+    assert sql(home, f"SELECT model FROM sessions WHERE id = '{FIRST}';") == "another"
 
 
 def test_a_process_that_came_since_calls_it_off(home: Path) -> None:
