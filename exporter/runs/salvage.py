@@ -177,6 +177,8 @@ def _fill(
     for run in sorted({*runs, *noted}, key=str):
         row = runs.get(run)
         actions = list(_actions(source, run, has_gaps=run in trimmed))
+        if run in trashed and run not in trimmed and _none_is_known(actions):
+            continue  # the trash knows more: from there the run is noted again
         if row is None or not _is_good("runs", row):
             row = _run_of(run, actions, now, has_trash=run in trashed)
         if row is not None and _is_good("runs", row):
@@ -190,6 +192,10 @@ def _fill(
     _insert(connection, "strangers", _good(source, "strangers", "target, mark"))
     why = "the run journal was damaged, and some of what it protected is not known any more"
     connection.execute("INSERT INTO breaker VALUES (?, ?)", (now, why))
+
+
+def _none_is_known(actions: Sequence[Sequence[Any]]) -> bool:
+    return all(row[2] == UNREADABLE for row in actions)
 
 
 def _insert(connection: apsw.Connection, table: str, rows: Sequence[Sequence[Any]]) -> None:

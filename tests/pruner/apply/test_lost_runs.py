@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shutil
 import time
+from contextlib import closing
 from pathlib import Path
 
+import apsw
 import pytest
 
 from exporter.demo.home import make as make_demo
@@ -14,6 +16,7 @@ from exporter.pruner.apply.lost_runs import note_lost_runs
 from exporter.pruner.apply.reborn import heal_reborn
 from exporter.pruner.apply.recovery import BY_ACTION
 from exporter.pruner.apply.undo import undo
+from exporter.runs.journal import mend_journal
 from exporter.runs.recovery import recover_home
 from exporter.runs.summary import RunReader
 from tests.real.command import run, run_json
@@ -50,6 +53,23 @@ def test_sessions_and_transcripts_come_back_after_the_journal_was_lost(home: Pat
     assert unfinished(home) == [taken.run]
     settle(home)
     assert unfinished(home) == []
+    assert [(each.id, each.actions) for each in history(home)] == [(taken.run, 4)]
+    assert undo(taken.run or "", beside_all(home)).skipped == ()
+    assert contents(home) == before
+
+
+def test_sessions_and_transcripts_come_back_after_all_actions_were_damaged(home: Path) -> None:
+    """A small journal has them on one page."""
+    before = contents(home)
+    taken = execute(plan_all(home), beside_all(home), keep_seconds=3600.0)
+    with closing(apsw.Connection(str(home / JOURNAL))) as connection:
+        [(page,)] = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'actions'")
+        size = int(connection.pragma("page_size"))
+    with (home / JOURNAL).open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(bytes(size))
+    assert mend_journal(str(home), home.stat().st_uid)
+    settle(home)
     assert [(each.id, each.actions) for each in history(home)] == [(taken.run, 4)]
     assert undo(taken.run or "", beside_all(home)).skipped == ()
     assert contents(home) == before
