@@ -23,9 +23,9 @@ from exporter.reaper.plan import Blocked, JudgedHome, plan_reap
 from exporter.reaper.reap import execute
 from exporter.reaper.reopen import HealedReaps, reopen_active
 from exporter.runs.breaker import close_breaker
-from exporter.runs.folder import RunBusyError
-from exporter.runs.journal import journal_of, running
-from exporter.runs.models import RunKind
+from exporter.runs.folder import RunBusyError, RunError
+from exporter.runs.journal import RunJournal, journal_of, running
+from exporter.runs.models import RunKind, RunOutcome
 from exporter.runs.summary import RunReader
 from tests.real.hermes import python_for
 from tests.support.evidence import evidence
@@ -108,6 +108,24 @@ def test_a_presumed_session_that_gets_a_message_is_open_again_within_one_pass(
     assert counted(home, "reaped") == {"presumed": 3}
     assert counted(home, "reopened") == {"presumed": 1}
     assert not stopped(home), "a presumption may be wrong"
+
+
+def test_a_session_of_a_reap_that_could_not_be_noted_is_opened_again_too(
+    home: Path, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What such a reap did is found out first."""
+
+    def refuse(*_: object) -> None:
+        raise RunError("the journal cannot be written")
+
+    with hermes_process(python_for(version), home, *GATEWAY) as hermes:
+        with monkeypatch.context() as patched:
+            patched.setattr(RunJournal, "settle", refuse)
+            assert reap(home).outcome is RunOutcome.UNKNOWN
+        assert open_sessions(home) == set()
+        hermes.ask("append", session=FIRST)
+        assert healed(home) == HealedReaps(mistakes=(FIRST,))
+        assert open_sessions(home) == {FIRST}
 
 
 def test_a_database_that_must_not_be_written_is_healed_once_it_may_and_no_run_is_noted_until_then(

@@ -20,7 +20,7 @@ from exporter.pruner.apply.execute import execute, purge
 from exporter.pruner.apply.recheck import DeletedByThisRun, Recheck
 from exporter.pruner.apply.undo import undo
 from exporter.runs.folder import RunBusyError, RunError
-from exporter.runs.journal import running
+from exporter.runs.journal import RunJournal, running
 from exporter.runs.models import RunOutcome
 from exporter.runs.take_actions import AbortedError, RunRecord
 from exporter.writing import index_upkeep
@@ -464,6 +464,22 @@ def test_what_was_given_back_is_not_given_back_twice(home: Path) -> None:
     again = undo(run, target_of(home))
     assert again.done == ()
     assert "given back already" in again.skipped[0].why
+
+
+def test_a_prune_first_settles_what_another_could_not_note(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise RunError("the journal cannot be written")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RunJournal, "settle", refuse)
+        assert prune(home, planned(home, [FIRST])).outcome is RunOutcome.UNKNOWN
+    assert [each.outcome for each in history(home)] == [None]
+    assert prune(home, planned(home, [SECOND])).done == (SECOND,)
+    second, first = history(home)
+    assert (second.outcome, first.outcome) == (RunOutcome.DONE, RunOutcome.PARTIAL)
+    assert undo(first.id, target_of(home)).done == (FIRST,)
 
 
 def test_a_purge_that_cannot_be_noted_in_the_journal_deletes_nothing(
