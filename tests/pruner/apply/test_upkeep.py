@@ -23,11 +23,13 @@ from exporter.pruner.requests import UpkeepRequest, is_quiet
 from exporter.runs.folder import RunBusyError
 from exporter.runs.journal import running
 from exporter.writing.idle_wal import is_open_elsewhere
+from exporter.writing.vacuum import vacuum
+from exporter.writing.write_checks import WriteError
 from tests.real.hermes import NEWEST, python_for
 from tests.real.waiting import wait_until
 from tests.support.checkpoint_homes import Checkpoints
 from tests.support.disk_homes import du, git
-from tests.support.evidence import evidence
+from tests.support.evidence import evidence, puppet
 from tests.support.home_scans import sql
 from tests.support.reaping import GATEWAY, hermes_process
 from tests.support.removers import picture, restore, take
@@ -117,6 +119,25 @@ def test_a_database_that_somebody_holds_is_not_vacuumed_whatever_the_caller_beli
         hermes.ask("append", session="20260101_000001_aaaaaa")
     assert not is_open_elsewhere(str(home / "state.db"))
     assert (home / "state.db").stat().st_size >= size
+
+
+def test_beside_a_process_that_lost_its_lock_nothing_is_vacuumed_whatever_the_caller_believes(
+    home: Path,
+) -> None:
+    """SQLite would find no lock of it, and take the database for its own."""
+    with puppet() as process:
+        process.do(f"connection = connect({str(home / 'state.db')!r})")
+        process.do(f"touch({str(home / 'state.db')!r})")
+        before = [(home / name).read_bytes() for name in ("state.db", "state.db-wal")]
+        with pytest.raises(WriteError):
+            vacuum(
+                str(home / "state.db"),
+                owner=0,
+                openers=NOBODY_THERE,
+                is_wanted=lambda: False,
+                free_bytes=lambda _: ROOMY,
+            )
+        assert [(home / name).read_bytes() for name in ("state.db", "state.db-wal")] == before
 
 
 @pytest.mark.parametrize("looks", [1, 2000])
