@@ -11,15 +11,20 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from exporter.hermes.prunable_names import is_session_file
 from exporter.pruner.apply import rename
+from exporter.pruner.apply.execute import execute
 from exporter.pruner.apply.files import FileRemover
 from exporter.pruner.decide.policies import POLICIES
 from exporter.pruner.expected import ExpectedFile, as_keys
-from exporter.pruner.models import Act
-from exporter.runs.models import RecordedAction
+from exporter.pruner.models import Act, PrunePlan
+from exporter.runs.folder import RunBusyError
+from exporter.runs.journal import running
+from exporter.runs.models import Frees, RecordedAction
 from exporter.runs.trash import name_in_trash
+from exporter.writing.target import Target
 from tests.support.removers import (
     action,
     picture,
@@ -424,6 +429,21 @@ def test_in_an_emergency_only_garbage_goes_without_the_trash(
     assert remover.was_taken(leftover, None)
     assert not pack.exists()
     assert not (home / ".hermes-exporter").exists()
+
+
+def test_while_another_run_is_under_way_not_even_garbage_goes(home: Path) -> None:
+    """On a full disk garbage goes before the run is noted, but not while there is room for that."""
+    (home / PACK).parent.mkdir(parents=True)
+    (home / PACK).write_bytes(b"x" * 5000)
+    leftover = planned_file(home, PACK).action
+    garbage = structs.replace(leftover, frees=Frees.NOW)
+    plan = PrunePlan(home=str(home), hash="0123456789abcdef", actions=(garbage,))
+    target = Target(str(home), os.geteuid())
+    with running(str(home), target.owner, "prune"), pytest.raises(RunBusyError):
+        execute(plan, target, keep_seconds=3600.0)
+    assert (home / PACK).exists()
+    assert execute(plan, target, keep_seconds=3600.0).done == (PACK,)
+    assert not (home / PACK).exists()
 
 
 # Filesystems that cannot rename without replacing
