@@ -349,6 +349,15 @@ def test_explain_takes_the_beginning_of_an_id(tmp_path: Path) -> None:
     assert refusal("explain", "20270101", *options)[0] == 1
 
 
+def test_as_many_scans_must_agree_as_the_configuration_says(tmp_path: Path) -> None:
+    home, config = small_home(tmp_path / "home"), tmp_path / "config.yml"
+    config.write_text("reaper: {confirmations: 3}\n")
+    options: Words = ["--home", home, "--state-dir", tmp_path / "state", "--config.file", config]
+    found = run_json("explain", "20260101_000002", *options)
+    assert found["verdict"] == "dead"
+    assert "3 of 3 scans in a row agree" in json.dumps(found["rules"])
+
+
 @pytest.mark.parametrize("source", ["webhook", "telegram"])
 def test_explain_advises_to_name_a_source_only_if_the_configuration_takes_it(
     tmp_path: Path, source: str
