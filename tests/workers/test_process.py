@@ -86,6 +86,12 @@ def test_only_a_call_that_has_parts_is_told_any(call: Call[Any, Any, Any]) -> No
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_nothing_but_the_reply_may_be_long(call: Call[Any, Any, Any]) -> None:
+    head = (FRAME_BYTES_MAX + 100).to_bytes(4) + f"{protocol.PROGRESS}\n".encode()
+    call_and_lie(call, head, b"x" * 1024, "a frame of|too much to tell")
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_no_reply_is_longer_than_its_call_allows(call: Call[Any, Any, Any]) -> None:
     assert FRAME_BYTES_MAX <= call.reply_bytes_max <= protocol.PLAN_BYTES_MAX
     call_and_lie(call, long_head(call.reply_bytes_max + 1), b"", "a frame of")
