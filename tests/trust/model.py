@@ -389,17 +389,22 @@ class Model:
                 session.reaped_true = None
             elif was is None or was.ended_at is None:
                 if session.reaped_true is None and was is not None:
-                    self._check_reap(home, session, after)
+                    self._check_reap(home, session, before, after)
                 session.reaped_true = session.reaped_true or self.clock.true
 
-    def _check_reap(self, home: Home, session: Session, after: Observation) -> None:
-        done = [
-            each
-            for each in after.actions.values()
+    def _check_reap(
+        self, home: Home, session: Session, before: Observation, after: Observation
+    ) -> None:
+        ends = {
+            key: each
+            for key, each in after.actions.items()
             if each.target == session.id
             and each.action == "end_session"
             and each.state in ("intended", "done")
-        ]
+        }
+        # An earlier end may have a later time, if the clock was set back.
+        new = [each for key, each in ends.items() if before.actions.get(key) != each]
+        done = new or list(ends.values())
         proofs = {each.proof for each in done}
         # Ids of runs of one second are in no order. The end that stands was not undone or skipped;
         # a run that was killed has perhaps not noted it.
