@@ -170,6 +170,11 @@ MUTATIONS: dict[str, tuple[Edit, ...]] = {
             "elif not include_undone and session.id in guards.restored:",
             "elif not True:",
         ),
+        Edit(
+            "pruner/decide/protection.py",
+            "    restored = frozenset() if include_undone else guards.restored\n",
+            "    restored: frozenset[str] = frozenset()\n",
+        ),
     ),
     "end what an undo opened again": (
         Edit(
