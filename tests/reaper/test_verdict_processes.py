@@ -155,22 +155,21 @@ def written_by(pid: int) -> str:
 def leak_beside_silent(watch: Watch, hermes: Hermes, home: Path, pid: int) -> list[str]:
     """Leak one-shots until one is found dead beside a chat; return them, that one last.
 
-    It is found dead if the chat is silent. A chat writes while it starts, on a busy machine for
-    long; then the next one-shot is tried.
+    It is found dead if the chat is silent, and if no scan came between the start of the session and
+    its row. On a busy machine a chat writes for long after its start, and a row comes late.
     """
     leaked: list[str] = []
-    written = ""
-
-    def is_settled() -> bool:
-        return watch.verdict(leaked[-1]) == "dead" or written_by(pid) != written
-
-    while not leaked or watch.verdict(leaked[-1]) != "dead":
+    for _ in range(20):
         written = written_by(pid)
         watch.scans(6)
         if written_by(pid) == written:
             leaked.append(chat_once(hermes, home))
-            wait_until(is_settled, "it is found dead, or the chat writes")
-    return leaked
+            watch.scans(2)
+            wait_until(lambda: watch.verdict(leaked[-1]) != "live", "it is idle for long enough")
+            watch.scans(4)  # more than it takes to be confirmed
+            if watch.verdict(leaked[-1]) == "dead":
+                return leaked
+    raise AssertionError("the chat is never silent, or rows always come late")
 
 
 def test_a_chat_may_have_taken_up_any_session_once_it_writes(home: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import itertools
 import os
 import resource
 import socket
@@ -36,23 +37,48 @@ class Size:
     header_bytes: int
     pipelines: int
     random: int
+    at_once: int
+    """How many connect until a scrape has been answered: on a busy machine more than the agent has
+    places for could connect before it has answered one, and push that one out."""
 
 
-SHORT = Size(never_reading=96, slow=96, idle=300, header_bytes=4 << 20, pipelines=3, random=40)
+SHORT = Size(
+    never_reading=96,
+    slow=96,
+    idle=300,
+    header_bytes=4 << 20,
+    pipelines=3,
+    random=40,
+    at_once=16,
+)
 FULL = Size(
-    never_reading=560, slow=600, idle=5000, header_bytes=100 << 20, pipelines=50, random=2000
+    never_reading=560,
+    slow=600,
+    idle=5000,
+    header_bytes=100 << 20,
+    pipelines=50,
+    random=2000,
+    at_once=10_000,
 )
 
 
 class Attack:
     """Connects as hostile clients do; whatever becomes of a connection, the next one comes."""
 
-    def __init__(self, port: int, stack: ExitStack, context: ssl.SSLContext | None) -> None:
+    def __init__(
+        self,
+        port: int,
+        stack: ExitStack,
+        context: ssl.SSLContext | None,
+        before_next: Callable[[], None] = lambda: None,
+    ) -> None:
         self._port = port
         self._stack = stack
         self._context = context
+        self._before_next = before_next
 
     def plain(self) -> socket.socket:
+        self._before_next()
         client = socket.socket()
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -187,6 +213,16 @@ class Scraper:
         enough = self.answers + count
         wait_until(lambda: self.answers >= enough or self.failures, "more scrapes")
 
+    def pace(self, at_once: int) -> Callable[[], None]:
+        """Return what lets so many go on until the next scrape is answered."""
+        numbers = itertools.count(1)
+
+        def go_on() -> None:
+            if next(numbers) % at_once == 0:
+                self.more(1)
+
+        return go_on
+
     def scrape(self) -> int:
         connection: http.client.HTTPConnection
         if self._context is None:
@@ -261,7 +297,7 @@ def withstand(
             with scraper.at_work():
                 for attack in ATTACKS:
                     with ExitStack() as stack:
-                        attack(Attack(port, stack, context), size)
+                        attack(Attack(port, stack, context, scraper.pace(size.at_once)), size)
                         scraper.more(2)  # while the clients hold on to what they have
                         assert scraper.failures == [], attack.__name__
             assert scraper.failures == []
